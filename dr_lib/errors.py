@@ -1,0 +1,26 @@
+"""The one error that bad input ends in: what is wrong, where it is, and the way out."""
+
+
+class InputError(ValueError):
+    """Something a person gave us cannot be used.
+
+    Args:
+        problem: what is wrong, in a few words without a full stop.
+        where: the file and line, the field, or the name of the parameter.
+        fix: what to do about it, one sentence.
+
+    Example:
+        >>> str(InputError("rate 1.5 is outside [0, 1]", where="encoder_rate", fix="Give a share between 0 and 1."))
+        'encoder_rate: rate 1.5 is outside [0, 1]. Give a share between 0 and 1.'
+    """
+
+    def __init__(self, problem: str, *, where: object, fix: str):
+        super().__init__(f"{where}: {problem}. {fix}")
+        self.problem, self.where, self.fix = problem, str(where), fix
+
+
+def check_share(value: float, where: str) -> float:
+    """Return `value` if it lies in [0, 1]; otherwise raise `InputError` that names `where`."""
+    if not 0.0 <= value <= 1.0:
+        raise InputError(f"rate {value} is outside [0, 1]", where=where, fix="Give a share between 0 and 1.")
+    return value

@@ -1,0 +1,30 @@
+"""Where things lie: the project, its cache, the reader's data and the embedded base model."""
+
+import os
+from pathlib import Path
+
+
+def project_root() -> Path:
+    """The checkout that this package is imported from."""
+    return Path(__file__).resolve().parent.parent
+
+
+def cache_root() -> Path:
+    """Where stages, collections and token stores are kept: `DR_CACHE`, else `.cache` in the project."""
+    return Path(os.environ.get("DR_CACHE") or project_root() / ".cache").expanduser().resolve()
+
+
+def data_root() -> Path | None:
+    """The reader's folder of collections (`DR_DATA`), or None where it is not set."""
+    folder = os.environ.get("DR_DATA")
+    return Path(folder).expanduser().resolve() if folder else None
+
+
+def embedded_base() -> Path:
+    """The small base model that is part of the book (WordPiece of 8,192, 2 layers x 128)."""
+    return project_root() / "book" / "weights" / "base-2x128"
+
+
+def records_root() -> Path:
+    """Records that the book shows, one folder a scale."""
+    return project_root() / "book" / "records"

@@ -1,0 +1,46 @@
+"""The batch that every later step works on: padded ids and what is known of each position."""
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Padded token ids of some passages or queries.
+
+    Attributes (all tensors on one device):
+        input_ids: `[batch, length]` int64.
+        attention_mask: `[batch, length]` int64, 1 at real tokens, 0 at padding.
+        token_type_ids: `[batch, length]` int64, 0 for title (or the only segment), 1 for the body of a pair.
+        special: `[batch, length]` bool, True at [CLS], [SEP] and padding.
+        word_start: `[batch, length]` bool, True at the first piece of each word, never at a special position.
+        rows: `[batch]` int64, the row of each sequence in its token store.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    special: Tensor
+    word_start: Tensor
+    rows: Tensor
+
+    def to(self, device: torch.device | str) -> "TokenBatch":
+        """The same batch on another device."""
+        return TokenBatch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+    def with_ids(self, input_ids: Tensor) -> "TokenBatch":
+        """The same positions with other ids, for masked or replaced input."""
+        return replace(self, input_ids=input_ids)
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Keyword arguments of a Hugging Face encoder."""
+        return {
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+            "token_type_ids": self.token_type_ids,
+        }
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]

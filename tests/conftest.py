@@ -1,0 +1,60 @@
+"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line or two."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+SENTENCES = [
+    "The bottleneck vector carries what the decoder cannot see in its masked input.",
+    "A dense retriever maps queries and passages to vectors and compares them by inner product.",
+    "Hard negatives are passages that look relevant to a weak retriever but are not.",
+    "New York is in New York, and the generator replaces masked words with likely ones.",
+    "Masked language modelling hides some tokens and asks the encoder to predict them.",
+]
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    return SENTENCES
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Lower-casing WordPiece with BERT's special tokens, ids 0..4 = [PAD] [UNK] [CLS] [SEP] [MASK]."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.normalizer = normalizers.BertNormalizer(lowercase=True)
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    raw.train_from_iterator(
+        SENTENCES * 4, trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
+    )
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_max_length=64,
+    )
+
+
+@pytest.fixture
+def tiny_bert(tiny_tokenizer):
+    """Make a freshly initialised BERT with MLM head: `tiny_bert(seed=0, layers=2, hidden=32, dropout=0.0)`."""
+
+    def make(seed: int = 0, layers: int = 2, hidden: int = 32, dropout: float = 0.0) -> BertForMaskedLM:
+        torch.manual_seed(seed)
+        config = BertConfig(
+            vocab_size=len(tiny_tokenizer), hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=2,
+            intermediate_size=4 * hidden, max_position_embeddings=64, hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout, attn_implementation="eager", pad_token_id=0,
+        )
+        return BertForMaskedLM(config).eval()
+
+    return make
