@@ -1,0 +1,59 @@
+"""What a pre-training method is: a module that turns a batch of passages into a loss.
+
+A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
+`objectives/__init__.py`. Page: practice/adding an objective.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from dr_lib.models import special_ids
+from dr_lib.tokens.batch import TokenBatch
+
+
+class Settings(BaseModel):
+    """Parameters of a method: frozen, each with a default, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Objective(nn.Module, ABC):
+    """A masked LM and what a method adds to it in order to pre-train it.
+
+    Attributes:
+        model: the masked LM being trained; its encoder is what fine-tuning keeps.
+        settings: the method's parameters.
+        special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
+    """
+
+    settings_type: ClassVar[type[Settings]] = Settings
+    needs_generator: ClassVar[bool] = False
+    saved_beside: ClassVar[tuple[str, ...]] = ()
+    """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, settings: Settings):
+        super().__init__()
+        self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
+
+    @abstractmethod
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The loss of a batch.
+
+        Args:
+            batch: clean passages, on the model's device.
+            generator: source of every random draw but dropout, on the same device.
+
+        Returns:
+            ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the device.
+        """
+
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """Weights to save beside the model, by name."""
+        kept = tuple(f"{name}." for name in self.saved_beside)
+        return {name: tensor for name, tensor in self.state_dict().items() if name.startswith(kept)}

@@ -1,0 +1,50 @@
+"""Masked language modelling on the target corpus (BERT; the baseline of SimLM Table 6). Page: ideas/masking."""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from dr_lib import masking
+from dr_lib.models import hidden_states, most_masked
+from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.tokens.batch import TokenBatch
+
+
+class MlmSettings(Settings):
+    """Parameters of masked language modelling.
+
+    Attributes:
+        rate: share of tokens that are hidden.
+        unit: hide whole words or single pieces.
+        budget: whether the rate counts non-special tokens or [CLS] and [SEP] too (as SimLM's code does).
+        mask_policy: always [MASK], or BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged.
+    """
+
+    rate: float = Field(0.15, ge=0, le=1)
+    unit: Literal["whole_word", "piece"] = "whole_word"
+    budget: Literal["maskable", "all"] = "maskable"
+    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+
+
+class Mlm(Objective):
+    """Hide some tokens, predict them from what is left."""
+
+    settings_type: ClassVar[type[Settings]] = MlmSettings
+    settings: MlmSettings
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Loss and accuracy at the hidden positions."""
+        chosen = self.settings
+        draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
+        mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
+        masked_ids = masking.hide(
+            batch, mask, self.special["mask"], self.model.config.vocab_size, generator,
+            policy=chosen.mask_policy, special_ids=tuple(self.special.values()),
+        )  # fmt: skip
+        hidden = hidden_states(self.model, batch, masked_ids)
+        bound = most_masked(mask, chosen.rate)
+        loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
+        return {"loss": loss, "encoder_loss": loss.detach(), "encoder_accuracy": accuracy}

@@ -1,0 +1,36 @@
+"""Score the tokens that a method asks for: vocabulary logits only at those positions, chunk by chunk."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from dr_lib import losses
+from dr_lib.models import lm_head, rows_of
+
+IGNORED = -100
+
+
+def predict_tokens(
+    model: PreTrainedModel, hidden: Tensor, labels: Tensor, at_most: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy of the labelled positions under the model's own head, and the share it gets right.
+
+    Args:
+        hidden: `[batch, length, hidden]` last-layer states of encoder or decoder.
+        labels: `[batch, length]` int64 clean ids, -100 where there is nothing to predict.
+        at_most: a bound on the number of labels, known without looking (see `models.rows_of`).
+
+    Returns:
+        The loss (float32 scalar with gradient; 0 without labels) and the accuracy (detached).
+    """
+    counted = labels != IGNORED
+    rows = rows_of(counted, at_most)
+    head = lm_head(model)
+    states = head.transform(hidden.flatten(0, 1)[rows])
+    loss, correct = losses.chunked_cross_entropy(states, head.weight, head.bias, labels.flatten()[rows])
+    return loss, torch.as_tensor(correct) / counted.sum().clamp(min=1)
+
+
+def labels_at(input_ids: Tensor, positions: Tensor) -> Tensor:
+    """Clean ids where `positions` is True, -100 elsewhere."""
+    return input_ids.masked_fill(~positions, IGNORED)
