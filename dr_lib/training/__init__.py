@@ -1,1 +1,8 @@
-"""."""
+"""Training: one visible loop with checkpoints, and the batches and the module of contrastive fine-tuning."""
+
+from dr_lib.training.log import TrainLog
+from dr_lib.training.loop import train
+from dr_lib.training.meter import TrainingError
+from dr_lib.training.settings import TrainSettings
+
+__all__ = ["TrainLog", "TrainSettings", "TrainingError", "train"]

@@ -1,0 +1,182 @@
+"""Checkpoints that are whole or absent: weights and optimiser as safetensors, everything else as checksummed JSON.
+
+    folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
+                             optimizer.safetensors  AdamW's moments, named after their parameters
+                             state.json             step, settings, checksums, log so far; written last
+
+Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up again. Random
+state is not kept either: every step seeds itself (`dr_lib.training.schedule`). Book: practice/troubleshooting.
+"""
+
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.training.optimizer import load_optimizer_tensors, optimizer_tensors, trained_parameters
+
+FORMAT = 1
+KEEP = 2
+FILES = ("model.safetensors", "optimizer.safetensors")
+STATE_FIELDS = {"format", "step", "settings", "shapes", "progress", "files", "checksum"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose checksums were found right."""
+
+    folder: Path
+    step: int
+    settings: dict[str, Any]
+    shapes: dict[str, list[int]]
+    progress: dict[str, Any]
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Everything that training can change: learning parameters (tied ones once) and persistent buffers, by name."""
+    changing: dict[str, Tensor] = dict(trained_parameters(module))
+    kept = module.state_dict(keep_vars=True)
+    changing.update({name: buffer for name, buffer in module.named_buffers() if name in kept})
+    return changing
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU; safetensors refuses tensors that share memory."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    settings: dict[str, Any],
+    progress: dict[str, Any],
+) -> Path:
+    """Write `folder/checkpoint-<step>` in one step and drop all but the last two.
+
+    Args:
+        folder: the run's own folder.
+        step: updates done.
+        module: its learning parameters and buffers are kept.
+        optimizer: AdamW over `trained_parameters(module)`.
+        settings: what a continued run must agree with, plain JSON.
+        progress: log and open sums of the run, plain JSON.
+
+    Returns:
+        The checkpoint's folder.
+    """
+    target = folder / f"checkpoint-{step}"
+    weights = module_tensors(module)
+    with fresh_folder(target) as draft:
+        save_file(_host_copies(weights), draft / FILES[0])
+        save_file(_host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / FILES[1])
+        state = {
+            "format": FORMAT,
+            "step": step,
+            "settings": settings,
+            "shapes": _shapes(weights),
+            "progress": progress,
+            "files": {name: file_digest(draft / name) for name in FILES},
+        }
+        write_json(draft / "state.json", {**state, "checksum": json_digest(state)})
+    for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
+        shutil.rmtree(old)
+    return target
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("checkpoint-"))
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """All checkpoints below `folder`, oldest first, whether sound or not."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    return sorted(found, key=_step)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what a killed run left half written."""
+    for draft in folder.glob(".checkpoint-*"):
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove every checkpoint of a run whose result is kept elsewhere."""
+    remove_drafts(folder)
+    for path in checkpoint_folders(folder):
+        shutil.rmtree(path)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint's state and check every checksum.
+
+    Raises:
+        InputError: something is missing, truncated or altered.
+    """
+    fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
+    state = read_json(path / "state.json")
+    if not isinstance(state, dict) or set(state) != STATE_FIELDS or state["format"] != FORMAT:
+        raise InputError("not a checkpoint of this format", where=path / "state.json", fix=fix)
+    claimed = state.pop("checksum")
+    if json_digest(state) != claimed or state["step"] != _step(path):
+        raise InputError("content does not match its checksum", where=path / "state.json", fix=fix)
+    for name, digest in state["files"].items():
+        if not (path / name).is_file():
+            raise InputError("file is missing", where=path / name, fix=fix)
+        if file_digest(path / name) != digest:
+            raise InputError("file was truncated or altered", where=path / name, fix=fix)
+    return Checkpoint(path, state["step"], state["settings"], state["shapes"], state["progress"])
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest sound checkpoint, with a warning for every damaged one passed over; None where there is none."""
+    for path in reversed(checkpoint_folders(folder)):
+        try:
+            return open_checkpoint(path)
+        except InputError as error:
+            message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return None
+
+
+def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.Module) -> None:
+    """Refuse to continue a run under other settings or with another module.
+
+    Raises:
+        InputError: names the settings, or the parameters, that differ.
+    """
+    fix = "Continue with the settings it was made with, or train into another folder."
+    names = sorted(set(settings) | set(checkpoint.settings))
+    other = [name for name in names if checkpoint.settings.get(name) != settings.get(name)]
+    if other:
+        told = ", ".join(f"{name} was {checkpoint.settings.get(name)} and is {settings.get(name)}" for name in other)
+        raise InputError(f"checkpoint of other settings: {told}", where=checkpoint.folder, fix=fix)
+    shapes = _shapes(module_tensors(module))
+    names = sorted(set(shapes) | set(checkpoint.shapes))
+    other = [name for name in names if checkpoint.shapes.get(name) != shapes.get(name)]
+    if other:
+        told = f"{other[0]} was {checkpoint.shapes.get(other[0])} and is {shapes.get(other[0])}"
+        raise InputError(f"checkpoint of another model: {told}", where=checkpoint.folder, fix=fix)
+
+
+@torch.no_grad()
+def load_checkpoint(checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Put weights, buffers and optimiser state back, in place (ties stay ties)."""
+    saved = load_file(checkpoint.folder / FILES[0])
+    for name, tensor in module_tensors(module).items():
+        tensor.copy_(saved[name])
+    state = load_file(checkpoint.folder / FILES[1])
+    load_optimizer_tensors(optimizer, trained_parameters(module), state)

@@ -1,0 +1,150 @@
+"""What the machine can do: threads, device, precision, and the facts that a record keeps of it.
+
+Nothing here names a person, a host or a folder. Book: reference/status prints these facts.
+"""
+
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+
+from dr_lib.errors import InputError
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "accelerate",
+    "safetensors",
+    "numpy",
+    "faiss-cpu",
+    "bm25s",
+)
+
+
+def threads() -> int:
+    """Threads for torch: `DR_THREADS`, else `OMP_NUM_THREADS`, else the physical cores this process may use.
+
+    Raises:
+        InputError: the variable is not a whole number above 0.
+    """
+    for variable in ("DR_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(variable)
+        if text:
+            if not text.isdecimal() or int(text) < 1:
+                raise InputError(f"{text!r} is not a number of threads", where=variable, fix="Give 1 or more.")
+            return int(text)
+    return _usable_cores()
+
+
+def _usable_cores() -> int:
+    """Physical cores, never more than the scheduler or a container's quota grants."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.is_file():
+        share, period = quota.read_text().split()
+        if share != "max":
+            allowed = min(allowed, max(1, int(share) // int(period)))
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def device() -> torch.device:
+    """Where to compute: `DR_DEVICE` (`cpu` or `cuda`), else CUDA where there is one, else the CPU."""
+    wanted = os.environ.get("DR_DEVICE", "")
+    if wanted not in ("", "cpu", "cuda"):
+        raise InputError(f"unknown device {wanted!r}", where="DR_DEVICE", fix="Give cpu or cuda, or leave it out.")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InputError("torch sees no CUDA device", where="DR_DEVICE", fix="Leave it out to compute on the CPU.")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@cache
+def _cpu_flags() -> frozenset[str]:
+    """Instruction sets of the processor, as Linux names them; empty where there is no /proc/cpuinfo."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(
+        flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split(":", 1)[1].split()
+    )
+
+
+def has_bf16(where: torch.device) -> bool:
+    """True where bf16 products run in hardware: AVX-512 bf16, AMX, Arm's bf16, or a CUDA device that has them."""
+    if where.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def precision(requested: Literal["auto", "bf16", "fp32"], where: torch.device) -> Literal["bf16", "fp32"]:
+    """The precision to compute in.
+
+    Args:
+        requested: `"auto"` means bf16 where the hardware has it; the others are taken at their word.
+        where: the device of the computation.
+
+    Raises:
+        InputError: bf16 was asked for on a CUDA device without it. (A CPU without it computes it slowly but rightly.)
+
+    Example:
+        >>> precision("fp32", torch.device("cpu"))
+        'fp32'
+    """
+    if requested == "auto":
+        return "bf16" if has_bf16(where) else "fp32"
+    if requested == "bf16" and where.type == "cuda" and not has_bf16(where):
+        raise InputError("this GPU has no bf16", where="precision", fix="Ask for fp32 or auto.")
+    return requested
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a record keeps of the machine and its software; no host name, user name or path.
+
+    Returns:
+        `cpu`, `cores`, `threads`, `memory_gib`, `gpus` (names), `bf16`, `system`, and `versions` by package.
+    """
+    found = {name: _version(name) for name in PACKAGES}
+    return {
+        "cpu": _cpu_model(),
+        "cores": psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        "threads": threads(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "bf16": has_bf16(device()),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **{n: v for n, v in found.items() if v is not None}},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def peak_memory() -> dict[str, int]:
+    """Most bytes this process ever held: `host`, and `gpu` where CUDA was used."""
+    import resource
+
+    unit = 1 if platform.system() == "Darwin" else 1024
+    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        peak["gpu"] = torch.cuda.max_memory_allocated()
+    return peak
