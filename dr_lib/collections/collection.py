@@ -1,0 +1,124 @@
+"""A collection: passages, queries and judgements, memory-mapped.
+
+Book: ideas/evaluation, reference/data sheets.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from dr_lib.errors import InputError
+
+
+class Collection:
+    """Passages, and queries with relevance judgements by split.
+
+    Args:
+        name: what the collection is called.
+        digest: SHA-256 (hex) over the content, the same for plain and compressed files.
+        info: licence, source, versions and counts.
+        passages: columns id, title, text, doc, position (doc "" and position 0 where unknown).
+        queries: all queries, columns id, text, answers.
+        judgements: by split, columns query, passage, grade.
+        folder: the cache folder it was opened from, None for a sample.
+
+    Example:
+        >>> rows = datasets.Dataset.from_dict({"id": ["a"], "title": [""], "text": ["x"], "doc": [""], "position": [0]})
+        >>> asked = datasets.Dataset.from_dict({"id": ["q"], "text": ["why"], "answers": [[]]})
+        >>> judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
+        >>> tiny = Collection("tiny", "0" * 64, {}, rows, asked, {"test": judged})
+        >>> tiny.splits, tiny.qrels("test")
+        (('test',), {'q': {'a': 1}})
+    """
+
+    def __init__(
+        self,
+        name: str,
+        digest: str,
+        info: Mapping[str, Any],
+        passages: datasets.Dataset,
+        queries: datasets.Dataset,
+        judgements: Mapping[str, datasets.Dataset],
+        folder: Path | None = None,
+    ):
+        self.name, self.digest, self.info = name, digest, dict(info)
+        self.passages, self.folder = passages, folder
+        self._queries, self._judgements = queries, dict(judgements)
+        self._grades: dict[str, dict[str, dict[str, int]]] = {}
+
+    def __repr__(self) -> str:
+        return f"Collection({self.name!r}, {len(self.passages)} passages, splits {', '.join(self.splits) or 'none'})"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have judgements."""
+        return tuple(self._judgements)
+
+    @cached_property
+    def _query_rows(self) -> dict[str, int]:
+        return {id_: row for row, id_ in enumerate(self._queries["id"])}
+
+    def _check_split(self, split: str) -> None:
+        if split not in self._judgements:
+            have = (
+                f"Use one of: {', '.join(self.splits)}."
+                if self.splits
+                else (
+                    "It has no judgements at all: use it as text for pre-training, or add qrels/<split>.tsv to the folder."
+                )
+            )
+            raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=have)
+
+    def queries(self, split: str | None = None) -> datasets.Dataset:
+        """Queries of a split in file order: those that have a judgement there.
+
+        Args:
+            split: a name from `splits`; None gives every query, judged or not.
+
+        Returns:
+            Dataset with columns id, text, answers (a list of strings, may be empty).
+
+        Raises:
+            InputError: a split that does not exist.
+        """
+        if split is None:
+            return self._queries
+        rows = sorted(self._query_rows[query] for query in self.qrels(split))
+        return self._queries.select(rows)
+
+    def qrels(self, split: str) -> dict[str, dict[str, int]]:
+        """Judgements of a split: query id -> passage id -> grade.
+
+        Raises:
+            InputError: a split that does not exist.
+        """
+        self._check_split(split)
+        if split not in self._grades:
+            table = self._judgements[split].with_format("arrow")[:].to_pydict()
+            grades: dict[str, dict[str, int]] = {}
+            for query, passage, grade in zip(table["query"], table["passage"], table["grade"], strict=True):
+                grades.setdefault(query, {})[passage] = grade
+            self._grades[split] = grades
+        return self._grades[split]
+
+    def text_for_pretraining(self) -> np.ndarray:
+        """Rows of the passages that pre-training may read: all of them, since the target corpus is known beforehand."""
+        return np.arange(len(self.passages))
+
+    def sample(
+        self,
+        passages: int | None = None,
+        train_queries: int | None = None,
+        dev_queries: int | None = None,
+        test_queries: int | None = None,
+        seed: int = 0,
+    ) -> "Collection":
+        """A smaller collection, the same for the same arguments (see `sample.py`)."""
+        from dr_lib.collections.sample import draw_sample
+
+        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+        return draw_sample(self, passages, {split: n for split, n in limits.items() if n is not None}, seed)

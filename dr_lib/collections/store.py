@@ -1,0 +1,137 @@
+"""From a source to Arrow files in the cache: all checks, the digest and the counts.
+
+A parsed collection is a folder with passages.arrow, queries.arrow, one Arrow file a split and, written last, manifest.json
+with their checksums. It is made beside its place and renamed into it; a load that fails leaves nothing behind.
+Book: practice/your own corpus.
+"""
+
+import json
+import re
+from array import array
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+from filelock import FileLock
+
+from dr_lib.collections.checks import checked_rows, count_repeated_texts, known_judgements, refuse_repeated_ids
+from dr_lib.collections.collection import Collection
+from dr_lib.collections.source import Judgement, Source
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+
+FORMAT = 1
+ROWS_PER_BATCH = 1000
+TEXT = pa.string()
+PASSAGE = pa.schema([("id", TEXT), ("title", TEXT), ("text", TEXT), ("doc", TEXT), ("position", pa.int64())])
+QUERY = pa.schema([("id", TEXT), ("text", TEXT), ("answers", pa.list_(TEXT))])
+JUDGEMENT = pa.schema([("query", TEXT), ("passage", TEXT), ("grade", pa.int64())])
+
+
+def open_source(source: Source, root: Path) -> Collection:
+    """Open the parsed form of `source` under `root`, making it first where it is missing.
+
+    Args:
+        source: what a loader gives.
+        root: folder of parsed collections; each is `<name>-<digest of source files or versions>`.
+
+    Raises:
+        InputError: the source breaks a rule (nothing is left behind), or the parsed form was altered.
+    """
+    key = json_digest([FORMAT, source.key, source.allow_duplicates])
+    folder = root / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', source.name)}-{key[:16]}"
+    if not (folder / "manifest.json").exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{folder.name}.lock"):
+            if not (folder / "manifest.json").exists():
+                with fresh_folder(folder) as draft:
+                    write_collection(source, draft)
+    return open_folder(folder)
+
+
+def open_folder(folder: Path) -> Collection:
+    """Memory-map a parsed collection; an altered or truncated file raises `InputError`."""
+    manifest = read_json(folder / "manifest.json")
+    for name, digest in manifest["files"].items():
+        path = folder / name
+        if not path.exists() or file_digest(path) != digest:
+            fix = f"Remove the folder {folder}; the next load makes it again."
+            raise InputError("the file was altered, truncated or removed", where=path, fix=fix)
+    tables = {name: datasets.Dataset.from_file(str(folder / name)) for name in manifest["files"]}
+    judged = {split: tables[name] for split, name in manifest["splits"]}
+    passages, queries = tables["passages.arrow"], tables["queries.arrow"]
+    return Collection(manifest["name"], manifest["digest"], manifest["info"], passages, queries, judged, folder)
+
+
+def write_collection(source: Source, folder: Path) -> None:
+    """Read and check the whole source; write its Arrow files and manifest to `folder`."""
+    counts: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+    noted = {split: list(rows.read()) for split, rows in source.judgements.items()}
+    wanted = [judgement for split in noted.values() for _, judgement in split]
+
+    hashes = {"id": array("q"), "text": array("q")}
+    keys = {"id": lambda row: row.id, "text": lambda row: (row.title, row.text)}
+    rows = checked_rows(source.passages, "passage", hashes, keys, source, counts)
+    rows = _noting({judgement.passage for judgement in wanted}, rows, passages := set())
+    counts["passages"], digests["passages"] = _write_arrow(folder / "passages.arrow", PASSAGE, rows)
+    if not counts["passages"]:
+        raise InputError("there is no passage in it", where=source.passages.place, fix="Give at least one passage.")
+    refuse_repeated_ids(source.passages, hashes["id"], "passage")
+    counts["duplicate_texts"] = count_repeated_texts(source.passages, hashes["text"], source)
+
+    hashes = {"id": array("q")}
+    rows = checked_rows(source.queries, "query", hashes, {"id": lambda row: row.id}, source, counts)
+    rows = _noting({judgement.query for judgement in wanted}, rows, queries := set())
+    counts["queries"], digests["queries"] = _write_arrow(folder / "queries.arrow", QUERY, rows)
+    refuse_repeated_ids(source.queries, hashes["id"], "query")
+    counts["queries_without_judgement"] = counts["queries"] - len(queries)
+
+    splits: dict[str, str] = {}
+    for number, (split, judgements) in enumerate(noted.items()):
+        kept = known_judgements(source.judgements[split], judgements, passages, queries, source, counts)
+        splits[split] = f"qrels-{number}.arrow"
+        size, digests[f"qrels/{split}"] = _write_arrow(folder / splits[split], JUDGEMENT, kept)
+        counts[split] = {"queries": len({judgement.query for judgement in kept}), "judgements": size}
+
+    files = {name: file_digest(folder / name) for name in ("passages.arrow", "queries.arrow", *splits.values())}
+    manifest = {
+        "name": source.name,
+        "digest": json_digest(digests),
+        "info": {**source.info, "counts": counts},
+        "splits": list(splits.items()),
+        "files": files,
+    }
+    write_json(folder / "manifest.json", manifest)
+
+
+def _noting(wanted: set[str], rows: Iterable, found: set[str]) -> Iterable:
+    for row in rows:
+        if row.id in wanted:
+            found.add(row.id)
+        yield row
+
+
+def _write_arrow(path: Path, schema: pa.Schema, rows: Iterable[tuple]) -> tuple[int, str]:
+    """Write rows as an Arrow stream; return their number and the SHA-256 of their content."""
+    content, size, batch = sha256(), 0, []
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+
+        def flush() -> None:
+            columns = zip(*batch, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            stream.write_batch(pa.record_batch(arrays, schema=schema))
+            batch.clear()
+
+        for row in rows:
+            content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            batch.append(row)
+            size += 1
+            if len(batch) == ROWS_PER_BATCH:
+                flush()
+        if batch:
+            flush()
+    return size, content.hexdigest()
