@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, write_json
+from dr_lib.files import file_digest, fresh_folder, json_digest, write_json
 from dr_lib.tokens.flat import FlatWriter
 from dr_lib.tokens.tokenizer import special_ids, tokenizer_digest
 
@@ -52,19 +52,16 @@ def write_store(
             "special": special,
             "files": {path.stem: _facts(path) for path in sorted(draft.glob("*.npy"))},
         }
-        write_json(draft / "meta.json", meta)
+        write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
 
 
 def _check_target(texts: datasets.Dataset, folder: Path, columns: tuple[str, ...]) -> None:
     if not 1 <= len(columns) <= 2:
-        raise InputError(
-            f"{len(columns)} columns", where="columns", fix="Give the title's and the text's, or the text's."
-        )
+        raise InputError(f"{len(columns)} columns", where="columns", fix="Give title and text, or the text alone.")
     for column in columns:
         if column not in texts.column_names:
-            raise InputError(
-                f"no column {column!r}", where="columns", fix=f"There are {', '.join(texts.column_names)}."
-            )
+            known = ", ".join(texts.column_names)
+            raise InputError(f"no column {column!r}", where="columns", fix=f"There are {known}.")
     if not len(texts):
         raise InputError("no rows", where="texts", fix="Give at least one text.")
     if folder.exists() and not (folder / "meta.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
@@ -95,7 +92,7 @@ def _write_ids(
             writer.append(np.zeros(1, np.int64))
         bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
         first = 0
-        for chunk in texts.select_columns(list(columns.values())).iter(CHUNK):
+        for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
                 flat, counts = _encode(tokenizer, chunk[column], column, first)
                 ends[part].append(ids[part].length + np.cumsum(counts))
@@ -108,11 +105,8 @@ def _encode(tokenizer: Tokenizer, texts: list[str], column: str, first: int) -> 
     """Ids of a chunk of texts, end to end, and the number of ids of each."""
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(
-                f"not a text but {type(text).__name__}",
-                where=f"column {column!r}, row {first + index}",
-                fix="Repair the row.",
-            )
+            place = f"column {column!r}, row {first + index}"
+            raise InputError(f"not a text but {type(text).__name__}", where=place, fix="Repair the row.")
     pieces = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
     return np.fromiter(chain.from_iterable(pieces), np.int32, counts.sum()), counts
@@ -121,10 +115,9 @@ def _encode(tokenizer: Tokenizer, texts: list[str], column: str, first: int) -> 
 def _continuation(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> np.ndarray:
     """`[vocab]` bool, True for pieces that continue a word (`##` and the like)."""
     prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
+    inner = [index for piece, index in tokenizer.get_vocab().items() if piece.startswith(prefix) and piece != prefix]
     table = np.zeros(vocab_size, bool)
-    table[[index for piece, index in tokenizer.get_vocab().items() if piece.startswith(prefix) and piece != prefix]] = (
-        True
-    )
+    table[inner] = True
     return table
 
 
@@ -148,4 +141,6 @@ def _threads(workers: int | None) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value

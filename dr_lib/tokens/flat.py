@@ -10,6 +10,8 @@ import numpy as np
 
 from dr_lib.errors import InputError
 
+REBUILD = "Build the store again."
+
 
 class FlatWriter:
     """Append to a one-dimensional `.npy` file whose final length is not yet known.
@@ -57,11 +59,8 @@ def open_flat(path: Path, dtype: str, length: int) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Build the store again.") from error
+        raise InputError(f"not a whole .npy file ({error})", where=path, fix=REBUILD) from error
     if array.dtype != np.dtype(dtype) or array.shape != (length,):
-        raise InputError(
-            f"holds {array.dtype} {array.shape} where {dtype} ({length},) was written",
-            where=path,
-            fix="Build the store again.",
-        )
-    return array
+        found, wanted = f"{array.dtype} {array.shape}", f"{dtype} {(length,)}"
+        raise InputError(f"holds {found} where {wanted} was written", where=path, fix=REBUILD)
+    return np.asarray(array)

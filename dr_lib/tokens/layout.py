@@ -1,7 +1,7 @@
 """How a title and a body become one sequence: which pieces stay, and where each lands; for a whole batch at once.
 
-Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one segment). Nothing here knows
-words or files, only lengths. Explained in the book's chapter on your own corpus.
+Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one segment). Nothing here
+knows words or files, only lengths. Explained in the book's chapter on your own corpus.
 """
 
 from dataclasses import dataclass
@@ -38,21 +38,23 @@ class Kept:
         return self.title + self.body + 2 + self.separate
 
 
-def check_layout(max_length: int, title: str, side: str = "right") -> None:
+def check_layout(max_length: int, title: str, side: str = "right", multiple: int = 8) -> None:
     """Raise `InputError` where an argument of the layout is outside its range."""
     if max_length < SHORTEST:
         raise InputError(f"{max_length} leaves no room for text", where="max_length", fix=f"Give {SHORTEST} or more.")
+    if multiple < 1:
+        raise InputError(f"{multiple} is below 1", where="pad_to_multiple", fix="Give 1 or more.")
     for name, value, valid in (("title", title, get_args(Title)), ("side", side, get_args(Side))):
         if value not in valid:
             raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(valid)}.")
 
 
-def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side) -> Kept:
+def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side = "right") -> Kept:
     """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
 
-    A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the room is kept whole and the
-    other takes the rest; if both are longer, the room is split in half, and an odd piece goes to the longer one (to the
-    body where they are equal). A passage without title is a single segment, whatever the mode.
+    A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the room is kept whole
+    and the other takes the rest; if both are longer, the room is split in half, and an odd piece goes to the longer
+    one (to the body where they are equal). A passage without title is a single segment, whatever the mode.
 
     Args:
         title, body: `[batch]` int64, number of pieces.
@@ -61,7 +63,7 @@ def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Titl
         side: the end that loses pieces; `"left"` keeps the last turns of a dialogue.
 
     Example:
-        >>> kept = truncate(np.array([30, 2]), np.array([40, 90]), max_length=20, mode="pair", side="right")
+        >>> kept = truncate(np.array([30, 2]), np.array([40, 90]), max_length=20, mode="pair")
         >>> kept.title, kept.body, kept.lengths
         (array([8, 2]), array([ 9, 15]), array([20, 20]))
     """

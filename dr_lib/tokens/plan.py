@@ -22,17 +22,17 @@ def plan_epoch(
 ) -> list[np.ndarray]:
     """Divide all rows into batches: shuffle, sort by padded length within windows, cut, shuffle the batches.
 
-    Within a window the longest rows come first: with padded length P a batch takes `tokens_per_batch // P` rows (at least
-    one) or `fixed_rows`. Rows too few for a batch at the end of a window join the next window; so exactly one batch of the
-    epoch may be smaller than its kind.
+    Within a window the longest rows come first: with padded length P a batch takes `tokens_per_batch // P` rows (at
+    least one) or `fixed_rows`. Rows too few for a batch at the end of a window join the next window, so only one batch
+    of an epoch may be smaller than its kind.
 
     Args:
         lengths: `[n]` sequence lengths, at least 1.
         tokens_per_batch: budget of rows x padded length. A single row above it is a batch of its own.
         fixed_rows: number of rows of every batch, in place of the budget.
         seed, epoch: fix the order; 0 or more.
-        window: number of rows sorted together; None sorts the whole epoch, which also makes the shapes and the number of
-            batches the same in every epoch. `window=fixed_rows` gives plain random batches.
+        window: number of rows sorted together; None sorts the whole epoch, which also makes the shapes and the number
+            of batches the same in every epoch. `window=fixed_rows` gives plain random batches.
         multiple: lengths are padded to a multiple of this.
         drop_last: leave out the one smaller batch.
 

@@ -12,7 +12,7 @@ from dr_lib.errors import InputError
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Side, Title
 from dr_lib.tokens.plan import plan_epoch
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens.store import TokenStore, check_rows
 
 PLANS_KEPT = 2
 
@@ -34,8 +34,8 @@ class BatchStream:
         drop_last: leave out the one batch of an epoch that is smaller than its kind.
 
     Raises:
-        InputError: the budget is smaller than one sequence, a row is outside the store or repeated, or another argument is
-            outside its range.
+        InputError: the budget is smaller than one sequence, a row is outside the store or repeated, or another argument
+            is outside its range.
     """
 
     def __init__(
@@ -103,9 +103,7 @@ class BatchStream:
 def _checked_subset(rows: np.ndarray | None, size: int) -> np.ndarray:
     if rows is None:
         return np.arange(size)
-    rows = np.asarray(rows)
-    if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer):
-        raise InputError("not a list of row numbers", where="rows", fix="Give a one-dimensional array of integers.")
-    if rows.min() < 0 or rows.max() >= size or len(np.unique(rows)) != len(rows):
-        raise InputError(f"rows outside 0 to {size - 1}, or repeated", where="rows", fix="Give each row once.")
-    return rows.astype(np.int64)
+    rows = check_rows(rows, size)
+    if len(np.unique(rows)) != len(rows):
+        raise InputError("a row occurs twice", where="rows", fix="Give each row once.")
+    return rows

@@ -2,15 +2,16 @@
 
 The algorithm is that of `tokenizers`' trainer (pairs of pieces merged by count; BERT, Devlin et al. 2019). Left alone,
 that trainer numbers the single characters in the order of a randomly seeded hash table, and since ties between equally
-frequent pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters are counted
-first and handed to the trainer in a fixed order, which fixes everything after. Explained in the book's chapter on your
-own corpus.
+frequent pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters are
+counted first and handed to the trainer in a fixed order, which fixes everything after. Explained in the book's chapter
+on your own corpus.
 """
 
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
+import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
@@ -19,6 +20,11 @@ from dr_lib.errors import InputError
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"
 ALPHABET = 1000
+CHUNK = 1000
+CODES = sys.maxunicode + 1
+
+NORMALISE = normalizers.BertNormalizer(lowercase=True)
+WORDS = pre_tokenizers.BertPreTokenizer()
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedTokenizerFast:
@@ -26,13 +32,14 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
 
     Args:
         texts: the text to learn from, read twice; a one-way iterator is first gathered into memory. Order does not
-            matter.
-        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer, since a pair is merged
-            only where it occurs twice.
+            matter. A sample of a million passages is plenty.
+        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer, since a pair is
+            merged only where it occurs twice.
 
     Returns:
-        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids. Ids 0 to 4 are [PAD],
-        [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent characters in code-point order, then the merges.
+        A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids. Ids 0 to 4 are
+        [PAD], [UNK], [CLS], [SEP], [MASK]; then come the 1,000 most frequent characters in code-point order, those
+        of them that continue a word, and the merges.
 
     Raises:
         InputError: `vocab_size` leaves no room for the characters of the text, or there is no text.
@@ -46,48 +53,59 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
         raise InputError("a single string, not several texts", where="texts", fix="Give a list or a column of texts.")
     source = list(texts) if isinstance(texts, Iterator) else texts
     singles = _single_pieces(source)
-    if vocab_size < len(SPECIAL) + len(singles):
+    least = len(SPECIAL) + len(singles)
+    if vocab_size < least:
         raise InputError(
-            f"{vocab_size} pieces cannot hold the {len(SPECIAL)} special tokens and {len(singles)} single characters",
+            f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)} single characters",
             where="vocab_size",
-            fix=f"Ask for at least {len(SPECIAL) + len(singles)}.",
+            fix=f"Ask for at least {least}.",
         )
-    trained = _trained(source, vocab_size, [*SPECIAL, *singles])
-    return BertTokenizerFast(vocab=trained.get_vocab(with_added_tokens=False), do_lower_case=True)
+    return BertTokenizerFast(vocab=_trained_vocabulary(source, vocab_size, [*SPECIAL, *singles]), do_lower_case=True)
 
 
-def _single_pieces(texts: Iterable[str]) -> list[str]:
-    """The frequent characters, then those that occur inside words, prefixed by `##`; each in code-point order."""
-    normalise = normalizers.BertNormalizer(lowercase=True).normalize_str
-    counts: Counter[str] = Counter()
-
-    def counted() -> Iterator[str]:
-        for text in texts:
-            counts.update(normalise(text))
-            yield text
-
-    seen = set(_trained(counted(), 0, list(SPECIAL)).get_vocab()) - set(SPECIAL)
-    if not seen:
-        raise InputError("no text to learn from", where="texts", fix="Give at least one passage that is not blank.")
-    frequent = sorted(counts, key=lambda character: (-counts[character], character))
-    kept = sorted([character for character in frequent if character in seen or PREFIX + character in seen][:ALPHABET])
-    return kept + [PREFIX + character for character in kept if PREFIX + character in seen]
-
-
-def _trained(texts: Iterable[str], vocab_size: int, fixed: list[str]) -> Tokenizer:
+def _trained_vocabulary(texts: Iterable[str], vocab_size: int, fixed: list[str]) -> dict[str, int]:
     """Run the library's trainer with the pieces in `fixed` numbered first, in that order."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     characters = [piece for piece in fixed if len(piece) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=fixed,
         initial_alphabet=characters,
-        limit_alphabet=len(characters) or sys.maxunicode,
+        limit_alphabet=len(characters),
         continuing_subword_prefix=PREFIX,
         show_progress=False,
     )
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALISE, WORDS
     tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    return tokenizer.get_vocab()
+
+
+def _single_pieces(texts: Iterable[str]) -> list[str]:
+    """The frequent characters, then those that occur inside words, prefixed by `##`; each in code-point order."""
+    anywhere, inside, kinds = np.zeros(CODES, np.int64), np.zeros(CODES, bool), np.zeros(CODES, np.int8)
+    for codes in _code_points(texts):
+        anywhere += np.bincount(codes, minlength=CODES)
+        for code in np.flatnonzero((anywhere > 0) & (kinds == 0)):
+            kinds[code] = _kind(chr(code))
+        of_word = kinds[codes] == 1
+        inside[codes[1:][of_word[1:] & of_word[:-1]]] = True
+    anywhere[kinds == 2] = 0
+    frequent = np.argsort(-anywhere, kind="stable")[: min(ALPHABET, np.count_nonzero(anywhere))]
+    if not len(frequent):
+        raise InputError("no text to learn from", where="texts", fix="Give at least one passage that is not blank.")
+    kept = np.sort(frequent)
+    return [chr(code) for code in kept] + [PREFIX + chr(code) for code in kept[inside[kept]]]
+
+
+def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
+    """Code points of the normalised texts, a chunk of texts at a time with blanks between them."""
+    iterator = iter(texts)
+    while chunk := list(islice(iterator, CHUNK)):
+        normalised = NORMALISE.normalize_str(" ".join(chunk))
+        yield np.frombuffer(normalised.encode("utf-32-le"), np.uint32)
+
+
+def _kind(character: str) -> int:
+    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its own."""
+    return len(WORDS.pre_tokenize_str(f"a{character}a"))
