@@ -1,16 +1,24 @@
 """Models: masked LMs with their heads, the sampling generator, the bottleneck's shallow decoder, the dense encoder."""
 
-from dr_lib.models.fit import check_fit, check_generator, special_ids
+from dr_lib.models.decoder import Decoder
+from dr_lib.models.dense import DenseEncoder, DenseSettings
+from dr_lib.models.fit import check_fit, check_generator
+from dr_lib.models.generator import Generator, fresh_copy
 from dr_lib.models.masked_lm import load_extra, load_masked_lm, new_bert, save_masked_lm
 from dr_lib.models.rows import most_masked, rows_of
 from dr_lib.models.states import LmHead, attention_bias, embed, hidden_states, lm_head
 
 __all__ = [
+    "Decoder",
+    "DenseEncoder",
+    "DenseSettings",
+    "Generator",
     "LmHead",
     "attention_bias",
     "check_fit",
     "check_generator",
     "embed",
+    "fresh_copy",
     "hidden_states",
     "lm_head",
     "load_extra",
@@ -19,5 +27,4 @@ __all__ = [
     "new_bert",
     "rows_of",
     "save_masked_lm",
-    "special_ids",
 ]

@@ -1,25 +1,12 @@
 """Do model, tokenizer and generator belong together? Asked before anything expensive runs."""
 
-from transformers import PreTrainedModel
-from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-
-SPECIAL = ("pad", "unk", "cls", "sep", "mask")
-
-
-def special_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name; a tokenizer that lacks one raises `InputError`."""
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in SPECIAL}
-    missing = [name for name, value in ids.items() if value is None]
-    if missing:
-        raise InputError(
-            f"no {', '.join(missing)} token", where="tokenizer", fix="Use a tokenizer with BERT's five special tokens."
-        )
-    return ids
+from dr_lib.tokens.tokenizer import special_ids
 
 
-def check_fit(model: PreTrainedModel, tokenizer: Tokenizer, *, role: str = "model") -> None:
+def check_fit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model") -> None:
     """Raise `InputError` where the model's vocabulary or special ids are not the tokenizer's.
 
     A model may have more rows than the tokenizer has pieces (rounded up for speed), never fewer. Ids go from generator

@@ -11,8 +11,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel
-from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from dr_lib.errors import InputError, check_share
 from dr_lib.models.quiet import quiet_transformers
@@ -34,24 +40,9 @@ def load_masked_lm(
     Raises:
         InputError: nothing to load under that name, or a checkpoint without a masked-LM head.
     """
-    source = locate(name_or_path)
-    settings = {} if dropout is None else dropout_settings(dropout)
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(source, **settings)
-            model, info = AutoModelForMaskedLM.from_pretrained(
-                source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                attn_implementation=attention_for(device),
-            )  # fmt: skip
-    except (OSError, ValueError, SafetensorError) as error:
-        raise unreadable(name_or_path, error) from error
-    if info["missing_keys"] or info["mismatched_keys"]:
-        names = ", ".join(sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))[:3])
-        raise InputError(
-            f"the checkpoint lacks weights of a masked LM ({names}, ...)", where=name_or_path,
-            fix="Name a checkpoint that was saved with its masked-LM head.",
-        )  # fmt: skip
-    return model.to(device).eval()
+    model, missing = read_masked_lm(name_or_path, dropout=dropout, device=device)
+    refuse_missing(missing, name_or_path, "Name a checkpoint that was saved with its masked-LM head.")
+    return model
 
 
 def new_bert(
@@ -94,7 +85,7 @@ def new_bert(
 
 
 def save_masked_lm(
-    model: PreTrainedModel, tokenizer: Tokenizer, folder: Path, extra: Mapping[str, Tensor] | None = None
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, extra: Mapping[str, Tensor] | None = None
 ) -> None:
     """Save a masked LM and its tokenizer as safetensors and JSON, `extra` tensors (a decoder) in a file beside it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +100,33 @@ def load_extra(folder: Path) -> dict[str, Tensor]:
     """The `extra` tensors saved beside a masked LM; empty where there were none."""
     path = folder / EXTRA_FILE
     return load_file(path) if path.exists() else {}
+
+
+def read_masked_lm(
+    name_or_path: str | Path, *, dropout: float | None, device: torch.device | str
+) -> tuple[PreTrainedModel, list[str]]:
+    """Read a checkpoint into a masked LM of its kind; also name the weights that it lacks and that were drawn anew."""
+    source = locate(name_or_path)
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(source, **({} if dropout is None else dropout_settings(dropout)))
+            model, info = AutoModelForMaskedLM.from_pretrained(
+                source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                attn_implementation=attention_for(device),
+            )  # fmt: skip
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise unreadable(name_or_path, error) from error
+    missing = [str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]]]
+    return model.to(device).eval(), sorted(missing)
+
+
+def refuse_missing(missing: list[str], where: object, fix: str) -> None:
+    """Raise `InputError` that names the first weights a checkpoint lacks, if it lacks any."""
+    if missing:
+        more = ", ..." if len(missing) > 3 else ""
+        raise InputError(
+            f"the checkpoint lacks {len(missing)} weights ({', '.join(missing[:3])}{more})", where=where, fix=fix
+        )
 
 
 def locate(name_or_path: str | Path) -> str:

@@ -3,8 +3,7 @@
 from typing import Any
 
 from pydantic import ValidationError
-from transformers import PreTrainedModel
-from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.models import check_fit, check_generator
@@ -53,7 +52,7 @@ def parameters(name: str, **values: Any) -> Settings:
 def create(
     name: str,
     model: PreTrainedModel,
-    tokenizer: Tokenizer,
+    tokenizer: PreTrainedTokenizerFast,
     *,
     generator_model: PreTrainedModel | None = None,
     **values: Any,

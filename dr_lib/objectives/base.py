@@ -10,11 +10,10 @@ from typing import ClassVar
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.models import special_ids
 from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.tokenizer import special_ids
 
 
 class Settings(BaseModel):
@@ -37,7 +36,7 @@ class Objective(nn.Module, ABC):
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, settings: Settings):
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
         super().__init__()
         self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
 

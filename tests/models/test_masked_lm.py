@@ -2,20 +2,9 @@
 
 import pytest
 import torch
-from transformers import ElectraConfig, ElectraForMaskedLM
 
 from dr_lib.errors import InputError
-from dr_lib.models import check_fit, check_generator, load_extra, load_masked_lm, new_bert, save_masked_lm, special_ids
-
-
-@pytest.fixture
-def tiny_electra(tiny_tokenizer):
-    torch.manual_seed(0)
-    config = ElectraConfig(
-        vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=0, attn_implementation="eager",
-    )  # fmt: skip
-    return ElectraForMaskedLM(config).eval()
+from dr_lib.models import check_fit, check_generator, load_extra, load_masked_lm, new_bert, save_masked_lm
 
 
 def test_same_seed_gives_same_weights_and_leaves_the_global_state_alone():
@@ -50,7 +39,7 @@ def test_dropout_can_be_set_at_loading(tiny_bert, tiny_tokenizer, tmp_path):
 
 def test_checkpoint_without_head_is_refused_by_name(tiny_bert, tiny_tokenizer, tmp_path):
     tiny_bert().base_model.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="lacks weights of a masked LM"):
+    with pytest.raises(InputError, match=r"lacks \d+ weights"):
         load_masked_lm(tmp_path)
 
 
@@ -82,7 +71,3 @@ def test_other_padding_id_is_refused(tiny_bert, tiny_tokenizer):
     model.config.pad_token_id = 3
     with pytest.raises(InputError, match="padding id 3"):
         check_fit(model, tiny_tokenizer)
-
-
-def test_special_ids_are_read_by_short_name(tiny_tokenizer):
-    assert special_ids(tiny_tokenizer) == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}

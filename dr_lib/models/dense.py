@@ -1,0 +1,127 @@
+"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page: ideas/dual encoders.
+
+What a vector means depends on pooling, lengths and title handling, so these are saved with the weights and a mismatch
+is refused: feeding a checkpoint differently from how it was trained costs points and shows no error anywhere else.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json, write_json
+from dr_lib.models.masked_lm import locate, read_masked_lm, refuse_missing
+from dr_lib.models.quiet import quiet_transformers
+from dr_lib.models.states import hidden_states
+from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.tokenizer import load_tokenizer
+
+SETTINGS_FILE = "dense.json"
+
+
+class DenseSettings(BaseModel):
+    """How texts become vectors and how vectors are compared.
+
+    Attributes:
+        pooling: last-layer state of position 0, or the mean over all tokens.
+        normalise: vectors are compared at length 1 (cosine), or as they are (inner product).
+        temperature: scores are divided by this in training.
+        query_length, passage_length: longest input in tokens, special tokens included.
+        title: how a title joins its passage, as in `TokenStore.batch`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pooling: Literal["cls", "mean"] = "cls"
+    normalise: bool = True
+    temperature: float = Field(0.02, gt=0)
+    query_length: int = Field(32, ge=3)
+    passage_length: int = Field(144, ge=3)
+    title: Literal["pair", "joined", "none"] = "pair"
+
+
+class DenseEncoder(nn.Module):
+    """One encoder for queries and passages.
+
+    Args:
+        encoder: the model without any head.
+        settings: how its vectors are made and compared.
+        tokenizer: saved beside the weights.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast):
+        super().__init__()
+        self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dropout: float | None = None,
+        device: torch.device | str = "cpu",
+        **values: Any,
+    ) -> Self:
+        """Open a saved dense encoder, or start one from a masked LM (whose head is dropped) or any BERT or ELECTRA.
+
+        Args:
+            name_or_path: ``"embedded"``, a local folder, or a hub name.
+            dropout: in [0, 1]; None keeps the checkpoint's.
+            values: fields of `DenseSettings`. Where the folder already has settings, these must agree with them.
+
+        Raises:
+            InputError: no such model, weights missing, or a value that contradicts the saved settings.
+        """
+        settings = settings_for(locate(name_or_path), values)
+        model, missing = read_masked_lm(name_or_path, dropout=dropout, device=device)
+        inside = f"{model.base_model_prefix}."
+        lost = [name for name in missing if name.startswith(inside)]
+        refuse_missing(lost, name_or_path, "Name a checkpoint of this architecture.")
+        return cls(model.base_model, settings, load_tokenizer(name_or_path))
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """Vectors `[batch, hidden]` float32, not normalised."""
+        hidden = hidden_states(self.encoder, batch)
+        if self.settings.pooling == "cls":
+            return hidden[:, 0].float()
+        weights = batch.attention_mask[:, :, None].float()
+        return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+    def save(self, folder: Path) -> None:
+        """Write configuration, weights (safetensors), tokenizer and ``dense.json``, which other tools can open too."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet_transformers():
+            self.encoder.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
+
+
+def settings_for(source: str, values: dict[str, Any]) -> DenseSettings:
+    """The settings saved in folder `source`, else defaults with `values`; a contradiction raises `InputError`."""
+    file = Path(source) / SETTINGS_FILE
+    if not file.is_file():
+        return checked(values, "DenseEncoder")
+    saved = checked(read_json(file), file)
+    checked(values, "DenseEncoder")
+    for name, value in values.items():
+        if getattr(saved, name) != value:
+            raise InputError(
+                f"trained with {getattr(saved, name)!r}, asked for {value!r}", where=f"{file}: {name}",
+                fix="Use it as it was trained, or train one with the other setting.",
+            )  # fmt: skip
+    return saved
+
+
+def checked(values: dict[str, Any], where: object) -> DenseSettings:
+    """`DenseSettings` from plain values; a wrong one raises `InputError` that names the field and the valid ones."""
+    try:
+        return DenseSettings(**values)
+    except (ValidationError, TypeError) as error:
+        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
+        field = ".".join(map(str, first["loc"])) or "settings"
+        valid = ", ".join(DenseSettings.model_fields)
+        raise InputError(f"{field}: {first['msg']}", where=where, fix=f"Valid settings: {valid}.") from None

@@ -1,0 +1,34 @@
+"""Batches and a small ELECTRA for the tests of models."""
+
+import pytest
+import torch
+from transformers import ElectraConfig, ElectraForMaskedLM
+
+from dr_lib.tokens.batch import TokenBatch
+
+
+def make_batch(tokenizer, texts: list[str], length: int = 32) -> TokenBatch:
+    """A padded batch straight from the tokenizer, independent of the token store."""
+    coded = tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+    ids, real = coded["input_ids"], coded["attention_mask"]
+    special = torch.isin(ids, torch.tensor([tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]))
+    pieces = [tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()]
+    start = torch.tensor([[not piece.startswith("##") for piece in row] for row in pieces]) & ~special
+    types = real * (torch.arange(length) >= 5)
+    return TokenBatch(ids, real, types, special, start, torch.arange(len(texts)))
+
+
+@pytest.fixture
+def batch(tiny_tokenizer, sentences) -> TokenBatch:
+    return make_batch(tiny_tokenizer, [*sentences, "vector", "the generator and the decoder"])
+
+
+@pytest.fixture
+def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
+    torch.manual_seed(0)
+    config = ElectraConfig(
+        vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=0, attn_implementation="eager",
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return ElectraForMaskedLM(config).eval()

@@ -1,0 +1,82 @@
+"""The dense encoder: pooling, saving, loading, refusing."""
+
+import json
+import warnings
+
+import pytest
+import torch
+
+from dr_lib.errors import InputError
+from dr_lib.models import DenseEncoder, hidden_states, save_masked_lm
+
+
+@pytest.fixture(params=["bert", "electra"])
+def saved_lm(request, tiny_bert, tiny_electra, tiny_tokenizer, tmp_path):
+    model = tiny_bert() if request.param == "bert" else tiny_electra
+    save_masked_lm(model, tiny_tokenizer, tmp_path / "lm")
+    return model, tmp_path / "lm"
+
+
+def test_masked_lm_becomes_an_encoder_without_its_head_and_without_noise(saved_lm, batch, capfd):
+    model, folder = saved_lm
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder = DenseEncoder.from_pretrained(folder)
+    assert capfd.readouterr() == ("", "")
+    with torch.no_grad():
+        assert torch.equal(encoder(batch), hidden_states(model, batch)[:, 0])
+    assert not any("cls" in name or "generator" in name for name in encoder.state_dict())
+
+
+def test_mean_pooling_ignores_padding(saved_lm, batch):
+    model, folder = saved_lm
+    with torch.no_grad():
+        vectors = DenseEncoder.from_pretrained(folder, pooling="mean")(batch)
+        states = hidden_states(model, batch)
+    for row, length in enumerate(batch.attention_mask.sum(1).tolist()):
+        assert torch.allclose(vectors[row], states[row, :length].mean(0), atol=1e-6)
+
+
+def test_saved_encoder_comes_back_equal_with_its_settings(saved_lm, batch, tmp_path):
+    _, folder = saved_lm
+    encoder = DenseEncoder.from_pretrained(folder, pooling="mean", normalise=False, temperature=1.0, passage_length=64)
+    encoder.save(tmp_path / "dense")
+    loaded = DenseEncoder.from_pretrained(tmp_path / "dense")
+    assert loaded.settings == encoder.settings
+    assert json.loads((tmp_path / "dense" / "dense.json").read_text())["passage_length"] == 64
+    with torch.no_grad():
+        assert torch.equal(loaded(batch), encoder(batch))
+    assert len(loaded.tokenizer) == len(encoder.tokenizer)
+
+
+def test_contradicting_the_saved_settings_is_refused(saved_lm, tmp_path):
+    DenseEncoder.from_pretrained(saved_lm[1], title="pair").save(tmp_path / "dense")
+    assert DenseEncoder.from_pretrained(tmp_path / "dense", title="pair").settings.title == "pair"
+    with pytest.raises(InputError, match=r"dense.json: title: trained with 'pair', asked for 'joined'"):
+        DenseEncoder.from_pretrained(tmp_path / "dense", title="joined")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"), [({"pool": "cls"}, "pool: .*Valid settings: pooling"), ({"pooling": "max"}, "pooling: ")]
+)
+def test_wrong_setting_is_named_with_the_valid_ones(tiny_bert, tiny_tokenizer, tmp_path, values, message):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
+    with pytest.raises(InputError, match=message):
+        DenseEncoder.from_pretrained(tmp_path, **values)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"pooling": 3}'])
+def test_altered_settings_file_is_one_clear_error(tiny_bert, tiny_tokenizer, tmp_path, text):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
+    (tmp_path / "dense.json").write_text(text)
+    with pytest.raises(InputError, match=r"dense\.json"):
+        DenseEncoder.from_pretrained(tmp_path)
+
+
+def test_encoder_without_any_head_can_start_too(tiny_bert, tiny_tokenizer, batch, tmp_path):
+    model = tiny_bert()
+    model.base_model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    with torch.no_grad():
+        vectors = DenseEncoder.from_pretrained(tmp_path)(batch)
+        assert torch.equal(vectors, hidden_states(model, batch)[:, 0])
