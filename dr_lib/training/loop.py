@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from tqdm import tqdm
 
@@ -71,7 +72,7 @@ def train(
     log, meter, accelerator = run.log, run.meter, run.accelerator
     last = settings.steps if stop_after is None else min(settings.steps, stop_after)
     ready = feed(batches, run.micro_steps(last), run.device)
-    look_every = 1 if run.device.type == "cpu" else settings.log_every  # a GPU would have to wait at each look
+    looks = look_every(run.device, settings)
     with tqdm(
         total=settings.steps, initial=log.step, desc=title, disable=not (progress and accelerator.is_main_process)
     ) as bar:
@@ -90,7 +91,7 @@ def train(
             meter.add_norm(index, norm)
             ends_row = step % settings.log_every == 0 or step == settings.steps
             saves = step % settings.checkpoint_every == 0 or step == last
-            if ends_row or saves or step % look_every == 0:
+            if ends_row or saves or step % looks == 0:
                 meter.fetch(lambda index, name: run.explain(batches, index, name))
                 bar.set_postfix_str(
                     f"loss {meter.mean('loss'):.3f}, lr {rate:.1e}, {meter.rate():,.0f} tokens/s", False
@@ -105,3 +106,8 @@ def train(
             bar.update()
     module.eval()
     return log
+
+
+def look_every(device: torch.device, settings: TrainSettings) -> int:
+    """Updates between two looks at the losses: each on a CPU; a GPU would have to wait for every look."""
+    return 1 if device.type == "cpu" else settings.log_every

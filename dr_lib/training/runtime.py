@@ -40,18 +40,19 @@ def threads() -> int:
             if not text.isdecimal() or int(text) < 1:
                 raise InputError(f"{text!r} is not a number of threads", where=variable, fix="Give 1 or more.")
             return int(text)
-    return _usable_cores()
+    allowed = _allowed_cores()
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
 
-def _usable_cores() -> int:
-    """Physical cores, never more than the scheduler or a container's quota grants."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _allowed_cores() -> int:
+    """Cores that the scheduler and a container's quota grant to this process."""
+    granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.is_file():
         share, period = quota.read_text().split()
         if share != "max":
-            allowed = min(allowed, max(1, int(share) // int(period)))
-    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+            granted = min(granted, max(1, int(share) // int(period)))
+    return granted
 
 
 def device() -> torch.device:

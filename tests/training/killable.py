@@ -1,0 +1,51 @@
+"""A training that a test starts as a process of its own, to kill it: `python killable.py FOLDER [seconds a batch]`.
+
+A tied masked LM in miniature with dropout and drawn masks, in plain torch so that it starts fast.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dr_lib.training import TrainLog, TrainSettings, train
+
+SETTINGS = TrainSettings(
+    steps=24, learning_rate=1e-2, accumulation=2, checkpoint_every=5, log_every=4, precision="bf16", seed=3
+)
+
+
+class Miniature(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.layer = nn.Embedding(30, 16), nn.Linear(16, 16)
+        self.norm, self.dropout = nn.LayerNorm(16), nn.Dropout(0.3)
+        self.head = nn.Linear(16, 30)
+        self.head.weight = self.table.weight
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+
+    def forward(self, ids: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        hidden = torch.rand(ids.shape, generator=generator) < 0.3
+        states = self.table(ids.masked_fill(hidden, 1))
+        states = self.norm(self.dropout(self.layer(states)).tanh() + self.frozen(states))
+        logits = self.head(states + states.mean(1, keepdim=True)).float()
+        return {"loss": nn.functional.cross_entropy(logits[hidden], ids[hidden]), "hidden": hidden.float().mean()}
+
+
+def batch(index: int) -> Tensor:
+    return torch.randint(2, 30, (8, 12), generator=torch.Generator().manual_seed(index))
+
+
+def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainLog:
+    def slow_batch(index: int) -> Tensor:
+        time.sleep(seconds)
+        return batch(index)
+
+    return train(module, slow_batch, rest.pop("settings", SETTINGS), folder, title="killable", progress=False, **rest)
+
+
+if __name__ == "__main__":
+    run(Miniature(), Path(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,197 @@
+"""A run that was cut off ends in the same weights, optimiser and log as one that was not."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dr_lib.errors import InputError
+from dr_lib.training import TrainSettings, train
+from dr_lib.training.checkpoint import checkpoint_folders, remove_checkpoints
+
+SCRIPT = Path(__file__).with_name("killable.py")
+LAST = f"checkpoint-{24}"
+
+
+def _load_killable():
+    spec = importlib.util.spec_from_file_location("killable", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+killable = _load_killable()
+
+
+def content(folder: Path) -> dict[str, torch.Tensor]:
+    """Final weights and optimiser state of a run."""
+    return load_file(folder / LAST / "model.safetensors") | load_file(folder / LAST / "optimizer.safetensors")
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    expected, found = content(one), content(other)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    rows = [json.loads((folder / "log.json").read_text())["rows"] for folder in (one, other)]
+    for row in rows[0] + rows[1]:
+        row.pop("tokens_per_second")
+    assert rows[0] == rows[1]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    killable.run(killable.Miniature(), folder)
+    return folder
+
+
+@pytest.mark.parametrize("stops", [(7,), (5, 6, 20)])
+def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, stops):
+    for stop in stops:
+        log = killable.run(killable.Miniature(), tmp_path, stop_after=stop)
+        assert (log.step, log.finished) == (stop, False)
+    log = killable.run(killable.Miniature(), tmp_path)
+    assert log.resumed_at == list(stops)
+    assert_same_run(unbroken, tmp_path)
+
+
+def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken):
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "0.05"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "checkpoint-10").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, process.stderr.read().decode()
+    assert not (tmp_path / LAST).exists()
+    log = killable.run(killable.Miniature(), tmp_path)
+    assert log.resumed_at == [10]
+    assert_same_run(unbroken, tmp_path)
+
+
+def test_a_language_model_with_dropout_resumes_bit_for_bit(tmp_path, tiny_bert, make_token_batch):
+    class CopyTask(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = tiny_bert(dropout=0.2)
+
+        def forward(self, batch, generator):
+            logits = self.model(**batch.model_inputs()).logits.float()
+            return {"loss": torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids.flatten())}
+
+    def batches(index):
+        ids = torch.randint(5, 40, (4, 10), generator=torch.Generator().manual_seed(index))
+        return make_token_batch(ids.numpy(), ids[:, 0].numpy())
+
+    settings = TrainSettings(steps=8, learning_rate=1e-3, precision="auto")
+    whole, pieces = CopyTask(), CopyTask()
+    train(whole, batches, settings, tmp_path / "whole", title="whole", progress=False)
+    train(CopyTask(), batches, settings, tmp_path / "pieces", title="pieces", progress=False, stop_after=3)
+    train(pieces, batches, settings, tmp_path / "pieces", title="pieces", progress=False)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, pieces.state_dict()[name]), name
+    assert pieces.model.get_output_embeddings().weight is pieces.model.get_input_embeddings().weight
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    killable.run(killable.Miniature(), tmp_path)
+    module = killable.Miniature()
+    log = train(module, None, killable.SETTINGS, tmp_path, title="again", progress=False)
+    assert log.finished
+    assert torch.equal(module.table.weight, load_file(tmp_path / LAST / "model.safetensors")["table.weight"])
+
+
+def test_the_last_two_checkpoints_are_kept(unbroken):
+    assert [path.name for path in checkpoint_folders(unbroken)] == ["checkpoint-20", LAST]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path, unbroken, name, damage):
+    killable.run(killable.Miniature(), tmp_path, stop_after=10)
+    hurt(tmp_path / "checkpoint-10" / name, damage)
+    with pytest.warns(RuntimeWarning, match=f"(?s)damaged checkpoint passed over.*checkpoint-10.{name}"):
+        log = killable.run(killable.Miniature(), tmp_path)
+    assert log.resumed_at == [5]
+    assert_same_run(unbroken, tmp_path)
+
+
+def hurt(path: Path, damage: str) -> None:
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(whole[:middle])
+    else:
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+
+
+def test_with_every_checkpoint_damaged_the_run_begins_again(tmp_path, unbroken):
+    killable.run(killable.Miniature(), tmp_path, stop_after=10)
+    for folder in checkpoint_folders(tmp_path):
+        hurt(folder / "model.safetensors", "truncated")
+    with pytest.warns(RuntimeWarning):
+        log = killable.run(killable.Miniature(), tmp_path)
+    assert log.resumed_at == []
+    assert_same_run(unbroken, tmp_path)
+
+
+def test_a_half_written_checkpoint_is_no_checkpoint_and_is_removed(tmp_path, unbroken):
+    killable.run(killable.Miniature(), tmp_path, stop_after=5)
+    draft = tmp_path / ".checkpoint-10.abcdef"
+    draft.mkdir()
+    (draft / "model.safetensors").write_bytes(b"half")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        killable.run(killable.Miniature(), tmp_path)
+    assert not draft.exists()
+    assert_same_run(unbroken, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"learning_rate": 2e-2}, "learning_rate was 0.01 and is 0.02"),
+        ({"seed": 4, "steps": 30}, "seed was 3 and is 4, steps was 24 and is 30"),
+        ({"precision": "fp32"}, "precision was bf16 and is fp32"),
+    ],
+)
+def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, change, told):
+    killable.run(killable.Miniature(), tmp_path, stop_after=5)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=told):
+        killable.run(killable.Miniature(), tmp_path, settings=killable.SETTINGS.model_copy(update=change))
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_other_checkpoint_and_log_intervals_may_be_continued(tmp_path):
+    killable.run(killable.Miniature(), tmp_path, stop_after=5)
+    relaxed = killable.SETTINGS.model_copy(update={"checkpoint_every": 50, "log_every": 12})
+    assert killable.run(killable.Miniature(), tmp_path, settings=relaxed).finished
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    killable.run(killable.Miniature(), tmp_path, stop_after=5)
+    other = killable.Miniature()
+    other.layer = torch.nn.Linear(16, 16, bias=False)
+    with pytest.raises(InputError, match=r"another model: layer.bias was \[16\] and is None"):
+        killable.run(other, tmp_path)
+
+
+def test_checkpoints_can_be_removed_and_the_log_stays(tmp_path):
+    killable.run(killable.Miniature(), tmp_path)
+    remove_checkpoints(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.json"]

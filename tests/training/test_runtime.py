@@ -1,0 +1,70 @@
+import getpass
+import json
+import platform
+
+import pytest
+import torch
+
+from dr_lib.errors import InputError
+from dr_lib.training import runtime
+
+
+def test_thread_count_comes_from_the_setting_first(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert runtime.threads() == 3
+    monkeypatch.setenv("DR_THREADS", "5")
+    assert runtime.threads() == 5
+
+
+def test_without_a_setting_physical_cores_are_taken(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("DR_THREADS", raising=False)
+    monkeypatch.setattr(runtime.psutil, "cpu_count", lambda logical: 4)
+    monkeypatch.setattr(runtime, "_allowed_cores", lambda: 64)
+    assert runtime.threads() == 4
+    monkeypatch.setattr(runtime, "_allowed_cores", lambda: 2)
+    assert runtime.threads() == 2
+
+
+@pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
+def test_a_thread_count_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("DR_THREADS", text)
+    with pytest.raises(InputError, match="DR_THREADS"):
+        runtime.threads()
+
+
+def test_training_uses_the_thread_setting(monkeypatch, tmp_path, regression, gaussian_batches):
+    from dr_lib.training import TrainSettings, train
+
+    before = torch.get_num_threads()
+    monkeypatch.setenv("DR_THREADS", "2")
+    try:
+        settings = TrainSettings(steps=1, learning_rate=0.1)
+        log = train(regression(), gaussian_batches, settings, tmp_path, title="threads", progress=False)
+        assert (torch.get_num_threads(), log.threads) == (2, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_auto_precision_follows_the_processor(monkeypatch):
+    cpu = torch.device("cpu")
+    for flags, expected in ({"avx2"}, "fp32"), ({"avx512_bf16"}, "bf16"), ({"amx_bf16"}, "bf16"), (set(), "fp32"):
+        monkeypatch.setattr(runtime, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        assert runtime.precision("auto", cpu) == expected
+        assert runtime.precision("bf16", cpu) == "bf16"
+
+
+def test_an_unknown_device_is_refused(monkeypatch):
+    monkeypatch.setenv("DR_DEVICE", "tpu")
+    with pytest.raises(InputError, match="DR_DEVICE"):
+        runtime.device()
+
+
+def test_facts_name_the_machine_but_no_person_host_or_folder():
+    facts = runtime.machine_facts()
+    assert facts["cpu"] and facts["cores"] >= 1 and facts["memory_gib"] > 0
+    assert {"python", "torch", "transformers"} <= set(facts["versions"])
+    told = json.dumps(facts)
+    assert "/" not in told.replace(facts["cpu"], "")
+    for private in (platform.node(), getpass.getuser()):
+        assert not private or f'"{private}"' not in told

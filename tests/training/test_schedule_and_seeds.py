@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from dr_lib.training import TrainSettings
+from dr_lib.training.schedule import learning_rate, seed_step, step_seed
+
+
+def rates(**values):
+    settings = TrainSettings(steps=10, learning_rate=2.0, **values)
+    return np.array([learning_rate(settings, update) for update in range(1, 11)])
+
+
+def test_rate_rises_to_its_peak_and_falls_along_a_line():
+    np.testing.assert_allclose(
+        rates(warmup=0.4), [0.5, 1.0, 1.5, 2.0, 12 / 7, 10 / 7, 8 / 7, 6 / 7, 4 / 7, 2 / 7], rtol=1e-12
+    )
+
+
+def test_without_warmup_the_first_update_runs_at_the_peak():
+    np.testing.assert_allclose(rates(warmup=0), 2.0 * np.arange(10, 0, -1) / 10, rtol=1e-12)
+
+
+def test_a_warmup_over_all_steps_ends_at_the_peak():
+    np.testing.assert_allclose(rates(warmup=1.0), 2.0 * np.arange(1, 11) / 10, rtol=1e-12)
+
+
+def test_constant_schedule_stays_at_the_peak():
+    np.testing.assert_allclose(rates(warmup=0.2, schedule="constant"), [1.0] + [2.0] * 9)
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.05, 0.5, 1.0])
+def test_no_update_runs_at_rate_zero(warmup):
+    assert rates(warmup=warmup).min() > 0
+
+
+def test_seeds_of_steps_streams_and_runs_all_differ():
+    seeds = {step_seed(seed, step, stream) for seed in range(5) for step in range(50) for stream in range(2)}
+    assert len(seeds) == 500
+
+
+def test_a_step_draws_the_same_numbers_whatever_was_drawn_before():
+    def draws():
+        generator = torch.Generator()
+        seed_step(7, 123, generator)
+        return torch.rand(3), torch.rand(3, generator=generator)
+
+    first = draws()
+    torch.rand(100)
+    assert all(map(torch.equal, first, draws()))
+    assert not torch.equal(*first)

@@ -1,0 +1,193 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.errors import InputError
+from dr_lib.training import TrainSettings, train
+from dr_lib.training.optimizer import make_optimizer, trained_parameters
+
+
+def run(module, batches, folder, **values):
+    settings = TrainSettings(**{"steps": 6, "learning_rate": 0.05, "precision": "fp32", **values})
+    return train(module, batches, settings, folder, title="test", progress=False)
+
+
+def weights(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+class Line(nn.Module):
+    """One matrix and one bias, with a gradient that is easy to write down."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2, 3), 0.5))
+        self.bias = nn.Parameter(torch.full((2,), 0.25))
+
+    def forward(self, batch, generator):
+        return {"loss": (batch @ self.weight.T + self.bias).square().mean()}
+
+
+def line_gradient(weight, bias, batch):
+    error = 2 * (batch @ weight.T + bias) / (len(batch) * 2)
+    return error.T @ batch, error.sum(axis=0)
+
+
+def test_updates_equal_adamw_written_by_hand(tmp_path):
+    """Warm-up, decay, clipping, bias correction, decay of the matrix alone: all against numpy in float64."""
+    steps, peak, decay, clip, beta1, beta2, epsilon = 8, 0.1, 0.3, 0.7, 0.8, 0.95, 1e-6
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(steps, 4, 3))
+    parts = [np.full((2, 3), 0.5), np.full(2, 0.25)]
+    moments = [[np.zeros_like(part), np.zeros_like(part)] for part in parts]
+    norms = []
+    for update in range(1, steps + 1):
+        rate = peak * (update / 2 if update <= 2 else (steps + 1 - update) / (steps - 1))
+        gradients = line_gradient(*parts, data[update - 1])
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+        norms.append(norm)
+        for part, moment, gradient in zip(parts, moments, gradients, strict=True):
+            gradient = gradient * min(1, clip / norm)
+            part *= 1 - rate * (decay if part.ndim == 2 else 0)
+            moment[0][...] = beta1 * moment[0] + (1 - beta1) * gradient
+            moment[1][...] = beta2 * moment[1] + (1 - beta2) * gradient**2
+            corrected = moment[1] / (1 - beta2**update)
+            part -= rate * moment[0] / (1 - beta1**update) / (np.sqrt(corrected) + epsilon)
+
+    line = Line()
+    log = run(
+        line, lambda step: torch.tensor(data[step], dtype=torch.float32), tmp_path, steps=steps, learning_rate=peak,
+        warmup=0.25, weight_decay=decay, clip=clip, betas=(beta1, beta2), epsilon=epsilon, log_every=1,
+    )  # fmt: skip
+    np.testing.assert_allclose(line.weight.detach(), parts[0], rtol=2e-5)
+    np.testing.assert_allclose(line.bias.detach(), parts[1], rtol=2e-5)
+    np.testing.assert_allclose(log.column("grad_norm"), norms, rtol=2e-5)
+
+
+def test_accumulated_micro_batches_equal_one_big_batch(tmp_path, regression, gaussian_batches):
+    small, big = regression(), regression()
+    log_small = run(small, gaussian_batches, tmp_path / "small", accumulation=4)
+
+    def joined(step):
+        return torch.cat([gaussian_batches(4 * step + micro) for micro in range(4)])
+
+    log_big = run(big, joined, tmp_path / "big")
+    for name, tensor in weights(small).items():
+        torch.testing.assert_close(tensor, weights(big)[name], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(log_small.column("loss"), log_big.column("loss"), rtol=1e-5)
+
+
+def test_training_lowers_the_loss_in_bf16_and_keeps_fp32_weights(tmp_path, regression, gaussian_batches):
+    module = regression()
+    log = run(module, gaussian_batches, tmp_path, steps=60, learning_rate=0.05, precision="bf16")
+    assert log.precision == "bf16"
+    assert log.column("loss")[-1] < 0.3 * log.column("loss")[0]
+    assert {tensor.dtype for tensor in module.state_dict().values()} == {torch.float32}
+
+
+def test_bf16_reaches_the_forward_pass(tmp_path):
+    class Probe(Line):
+        def forward(self, batch, generator):
+            self.seen = (batch @ self.weight.T).dtype
+            return super().forward(batch, generator)
+
+    seen = {}
+    for precision in ("bf16", "fp32", "bf16"):  # in one process, one after the other
+        probe = Probe()
+        run(probe, lambda step: torch.ones(4, 3), tmp_path / f"{len(seen)}{precision}", steps=1, precision=precision)
+        seen[precision] = probe.seen
+    assert seen == {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def test_decay_is_for_matrices_alone(tiny_bert):
+    trained = trained_parameters(tiny_bert())
+    groups = make_optimizer(trained, TrainSettings(steps=1, learning_rate=1e-3, weight_decay=0.1)).param_groups
+    decayed = {id(parameter) for group in groups if group["weight_decay"] for parameter in group["params"]}
+    kept = {name for name, parameter in trained.items() if id(parameter) not in decayed}
+    assert kept == {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
+
+
+def test_a_frozen_part_stays_as_it_is_and_out_of_the_checkpoint(tmp_path, regression, gaussian_batches):
+    from safetensors import safe_open
+
+    module = regression()
+    module.first.requires_grad_(False)
+    before = weights(module)
+    run(module, gaussian_batches, tmp_path)
+    after = weights(module)
+    assert torch.equal(before["first.weight"], after["first.weight"])
+    assert not torch.equal(before["second.weight"], after["second.weight"])
+    with safe_open(tmp_path / "checkpoint-6" / "model.safetensors", "pt") as kept:
+        assert set(kept.keys()) == {"second.weight", "second.bias", "norm.weight", "norm.bias"}
+
+
+def test_a_module_without_anything_to_learn_is_refused(tmp_path, regression, gaussian_batches):
+    with pytest.raises(InputError, match="requires_grad"):
+        run(regression().requires_grad_(False), gaussian_batches, tmp_path)
+
+
+def test_log_rows_are_means_over_their_updates(tmp_path, regression, gaussian_batches):
+    every = run(regression(), gaussian_batches, tmp_path / "every", log_every=1)
+    pairs = run(regression(), gaussian_batches, tmp_path / "pairs", log_every=2)
+    for name in ("loss", "mean_input", "grad_norm"):
+        np.testing.assert_allclose(pairs.column(name), every.column(name).reshape(3, 2).mean(axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(pairs.column("step"), [2, 4, 6])
+    np.testing.assert_array_equal(pairs.column("lr"), every.column("lr")[1::2])
+
+
+def test_tokens_counted_are_real_ones(tmp_path, make_token_batch):
+    ids = np.array([[2, 7, 8, 3], [2, 7, 3, 0], [2, 3, 0, 0]])
+
+    class Embedding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(10, 2)
+
+        def forward(self, batch, generator):
+            return {"loss": self.table(batch.input_ids).square().mean()}
+
+    log = run(Embedding(), lambda step: make_token_batch(ids, np.arange(3)), tmp_path, accumulation=2)
+    assert log.tokens == 6 * 2 * 9
+    assert log.tokens_per_second > 0
+
+
+def test_the_log_on_disk_is_the_log_returned(tmp_path, regression, gaussian_batches):
+    from dr_lib.training import TrainLog
+
+    log = run(regression(), gaussian_batches, tmp_path)
+    assert TrainLog.load(tmp_path / "log.json") == log
+    assert log.finished
+    assert log.peak_memory["host"] > 0
+    assert log.wall_seconds >= log.train_seconds > 0
+
+
+def test_the_module_trains_in_train_mode_and_returns_in_eval_mode(tmp_path, gaussian_batches, regression):
+    class Probe(regression):
+        def forward(self, batch, generator):
+            assert self.dropout.training
+            return super().forward(batch, generator)
+
+    module = Probe().eval()
+    run(module, gaussian_batches, tmp_path)
+    assert not module.dropout.training
+
+
+def test_a_masked_language_model_with_tied_head_learns_and_stays_tied(tmp_path, tiny_bert, make_token_batch):
+    ids = np.random.default_rng(0).integers(5, 40, (8, 12))
+
+    class Copy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = tiny_bert(dropout=0.1)
+
+        def forward(self, batch, generator):
+            logits = self.model(**batch.model_inputs()).logits.float()
+            return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), batch.input_ids.flatten())}
+
+    module = Copy()
+    batch = make_token_batch(ids, np.arange(8))
+    log = run(module, lambda step: batch, tmp_path, steps=40, learning_rate=5e-3, precision="auto", log_every=5)
+    assert log.column("loss")[-1] < 0.7 * log.column("loss")[0]
+    head, table = module.model.get_output_embeddings().weight, module.model.get_input_embeddings().weight
+    assert head is table
