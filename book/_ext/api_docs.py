@@ -1,0 +1,42 @@
+"""Sphinx extension: two repairs for API pages that napoleon and autodoc leave to us."""
+
+import re
+
+from sphinx.application import Sphinx
+
+SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
+
+
+def split_names(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Write `a, b: text` of an Attributes section as two entries; napoleon does so for Args alone."""
+    out: list[str] = []
+    section, at = "", 0
+    while at < len(lines):
+        line = lines[at]
+        if line and not line.startswith(" "):
+            section = line.rstrip(":")
+        found = SEVERAL_NAMES.fullmatch(line) if section == "Attributes" else None
+        if not found:
+            out.append(line)
+            at += 1
+            continue
+        indent, names, text = found.groups()
+        end = at + 1
+        while end < len(lines) and lines[end].startswith(indent + " "):
+            end += 1
+        for attribute in names.split(", "):
+            out += [f"{indent}{attribute}: {text}", *lines[at + 1 : end]]
+        at = end
+    lines[:] = out
+
+
+def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+    """Leave out what every pydantic model has."""
+    return True if name == "model_config" else None
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Connect both; before napoleon, which works at priority 500."""
+    app.connect("autodoc-process-docstring", split_names, priority=400)
+    app.connect("autodoc-skip-member", skip_pydantic)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
