@@ -1,0 +1,135 @@
+"""The chunked cross-entropy against torch's own on the full logits."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+
+
+def problem(tokens=150, vocab=301, hidden=24, ignored=0.3, seed=0):
+    torch.manual_seed(seed)
+    states = torch.randn(tokens, hidden, requires_grad=True)
+    weight = torch.randn(vocab, hidden, requires_grad=True)
+    bias = torch.randn(vocab, requires_grad=True)
+    labels = torch.randint(0, vocab, (tokens,)).masked_fill(torch.rand(tokens) < ignored, -100)
+    return states, weight, bias, labels
+
+
+def gradients(loss, *tensors):
+    return torch.autograd.grad(loss, tensors)
+
+
+@pytest.mark.parametrize("tokens", [1, 63, 64, 65, 150, 257])
+@pytest.mark.parametrize("chunk", [None, 64, 100])
+def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk):
+    states, weight, bias, labels = problem(tokens)
+    labels[0] = 5
+    loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels, chunk=chunk)
+    logits = states @ weight.T + bias
+    expected = functional.cross_entropy(logits, labels)
+    torch.testing.assert_close(loss, expected)
+    assert correct == (logits.argmax(1) == labels).sum()
+    for found, wanted in zip(
+        gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True
+    ):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_token_weights_give_the_mean_per_sequence():
+    states, weight, bias, labels = problem(tokens=60)
+    sequence = torch.arange(60) // 20
+    counts = torch.bincount(sequence[labels != -100], minlength=3)
+    loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels, weights=1 / counts[sequence])
+    logits = states @ weight.T + bias
+    expected = torch.stack(
+        [functional.cross_entropy(logits[sequence == s], labels[sequence == s]) for s in range(3)]
+    ).mean()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [0, 70])
+def test_without_labels_loss_and_gradients_are_zero(tokens):
+    states, weight, bias, labels = problem(tokens, ignored=2)
+    loss, correct = losses.chunked_cross_entropy(states, weight, bias, labels)
+    assert loss == 0 and correct == 0
+    for gradient in gradients(loss, states, weight, bias):
+        assert not gradient.any()
+
+
+def test_without_bias():
+    states, weight, _, labels = problem()
+    loss, _ = losses.chunked_cross_entropy(states, weight, None, labels)
+    expected = functional.cross_entropy(states @ weight.T, labels)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6)
+
+
+def test_gradient_is_scaled_by_what_comes_in_and_may_be_taken_twice():
+    states, weight, bias, labels = problem()
+    loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels)
+    (once,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    (scaled,) = torch.autograd.grad(0.25 * loss, weight, retain_graph=True)
+    torch.testing.assert_close(scaled, 0.25 * once)
+    torch.testing.assert_close(torch.autograd.grad(loss, weight)[0], once)
+
+
+def test_a_tied_table_used_twice_collects_both_gradients():
+    _, weight, bias, labels = problem(tokens=80)
+    ids = torch.randint(0, 301, (80,))
+
+    def total(cross_entropy):
+        first, second = weight[ids], weight[ids.flip(0)] * 0.5
+        return cross_entropy(first) + cross_entropy(second)
+
+    chunked = total(lambda states: losses.chunked_cross_entropy(states, weight, bias, labels)[0])
+    full = total(lambda states: functional.cross_entropy(states @ weight.T + bias, labels))
+    torch.testing.assert_close(gradients(chunked, weight), gradients(full, weight), rtol=1e-4, atol=1e-6)
+
+
+def test_frozen_weights_get_no_gradient_and_evaluation_keeps_none():
+    states, weight, bias, labels = problem()
+    loss, _ = losses.chunked_cross_entropy(states, weight.detach(), bias.detach(), labels)
+    loss.backward()
+    assert states.grad is not None
+    assert weight.grad is None
+    with torch.no_grad():
+        assert not losses.chunked_cross_entropy(states, weight, bias, labels)[0].requires_grad
+
+
+def test_under_autocast_products_are_bf16_and_the_result_is_close():
+    states, weight, bias, labels = problem()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels)
+        expected = functional.cross_entropy(functional.linear(states, weight, bias), labels)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected.float(), rtol=1e-3, atol=1e-3)
+    for found, wanted in zip(
+        gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True
+    ):
+        assert found.dtype == torch.float32
+        assert (found - wanted).norm() < 0.02 * wanted.norm()
+
+
+def test_large_logits_stay_finite():
+    states, weight, bias, labels = problem()
+    loss, _ = losses.chunked_cross_entropy(states * 1e4, weight, bias, labels)
+    expected = functional.cross_entropy(states * 1e4 @ weight.T + bias, labels)
+    torch.testing.assert_close(loss, expected)
+    assert torch.isfinite(gradients(loss, states)[0]).all()
+
+
+@pytest.mark.parametrize("wrong", [301, -1])
+def test_a_label_outside_the_vocabulary_is_refused(wrong):
+    states, weight, bias, labels = problem()
+    labels[3] = wrong
+    with pytest.raises(InputError, match="vocabulary of 301"):
+        losses.chunked_cross_entropy(states, weight, bias, labels)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    states, weight, bias, labels = problem()
+    with pytest.raises(InputError, match="do not fit"):
+        losses.chunked_cross_entropy(states, weight, bias, labels[1:])
