@@ -75,12 +75,12 @@ class Examples:
 
     def _check_shapes(self) -> None:
         queries = len(self.query_rows)
+        if queries == 0:
+            raise InputError("no training query", where="query_rows", fix="Give at least one query with a positive.")
         lengths = {"offsets": len(self.offsets) - 1, "negatives": len(self.negatives)}
         for name, length in lengths.items():
             if length != queries:
                 raise InputError(f"{length} rows for {queries} queries", where=name, fix="Give one for each query.")
-        if queries == 0:
-            raise InputError("no training query", where="query_rows", fix="Give at least one query with a positive.")
         if len(np.unique(self.query_rows)) != queries:
             raise InputError("a query appears twice", where="query_rows", fix="Join its positives into one list.")
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.positives):

@@ -38,13 +38,15 @@ class Meter:
     _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
     _mark: float = field(default_factory=time.perf_counter)
 
-    def add(self, index: int, parts: dict[str, Tensor], tokens: int) -> None:
+    def add(self, index: int, parts: dict[str, Tensor | float], tokens: int) -> None:
         """Note the scalars of micro-step `index`."""
         device = parts["loss"].device
-        counted = torch.tensor(float(tokens), dtype=torch.float64, device=device)
-        for name, value in {**parts, "tokens": counted}.items():
-            scalar = torch.as_tensor(value, device=device).detach()
-            self._waiting.append((index, name, scalar.to(torch.float64)))
+        for name, value in {**parts, "tokens": tokens}.items():
+            if isinstance(value, Tensor):
+                scalar = value.detach().to(torch.float64)
+            else:  # filled on the device: a copy from the host would make a GPU wait
+                scalar = torch.full((), value, dtype=torch.float64, device=device)
+            self._waiting.append((index, name, scalar))
 
     def add_norm(self, index: int, norm: Tensor) -> None:
         """Note the gradient norm of the update that ends with micro-step `index`."""

@@ -24,7 +24,9 @@ from dr_lib.training.examples import Examples
 class RetrievalBatch:
     """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1 negatives follow.
 
-    Attributes (all tensors on one device):
+    All tensors are on one device.
+
+    Attributes:
         queries: `B` sequences.
         passages: `B * n` sequences.
         passage_rows: `[B * n]` int64, rows of the passages in their token store.

@@ -1,5 +1,9 @@
 """Small modules and batches for the loop, and a token store made of plain arithmetic."""
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -81,3 +85,12 @@ def counted_store() -> type[CountedStore]:
 @pytest.fixture
 def make_token_batch():
     return token_batch
+
+
+@pytest.fixture(scope="session")
+def killable() -> ModuleType:
+    """The script `killable.py` as a module, for what is to run in this process."""
+    spec = importlib.util.spec_from_file_location("killable", Path(__file__).with_name("killable.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,8 +1,10 @@
-"""A training that a test starts as a process of its own, to kill it: `python killable.py FOLDER [seconds a batch]`.
+"""A training that a test starts as a process of its own: `python killable.py FOLDER SECONDS [CHANGES]`.
 
-A tied masked LM in miniature with dropout and drawn masks, in plain torch so that it starts fast.
+SECONDS a batch make it slow enough to kill; CHANGES are settings in JSON. It trains a tied masked LM in miniature with
+dropout and drawn masks, in plain torch so that it starts fast.
 """
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -48,4 +50,5 @@ def run(module: nn.Module, folder: Path, seconds: float = 0.0, **rest) -> TrainL
 
 
 if __name__ == "__main__":
-    run(Miniature(), Path(sys.argv[1]), float(sys.argv[2]))
+    changes = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    run(Miniature(), Path(sys.argv[1]), float(sys.argv[2]), settings=SETTINGS.model_copy(update=changes))

@@ -1,6 +1,5 @@
 """A run that was cut off ends in the same weights, optimiser and log as one that was not."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -18,18 +17,7 @@ from dr_lib.errors import InputError
 from dr_lib.training import TrainSettings, train
 from dr_lib.training.checkpoint import checkpoint_folders, remove_checkpoints
 
-SCRIPT = Path(__file__).with_name("killable.py")
-LAST = f"checkpoint-{24}"
-
-
-def _load_killable():
-    spec = importlib.util.spec_from_file_location("killable", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-killable = _load_killable()
+LAST = "checkpoint-24"
 
 
 def content(folder: Path) -> dict[str, torch.Tensor]:
@@ -48,14 +36,14 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> Path:
+def unbroken(tmp_path_factory, killable) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
     killable.run(killable.Miniature(), folder)
     return folder
 
 
 @pytest.mark.parametrize("stops", [(7,), (5, 6, 20)])
-def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, stops):
+def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, stops, killable):
     for stop in stops:
         log = killable.run(killable.Miniature(), tmp_path, stop_after=stop)
         assert (log.step, log.finished) == (stop, False)
@@ -64,10 +52,10 @@ def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, 
     assert_same_run(unbroken, tmp_path)
 
 
-def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken):
+def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken, killable):
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    command = [sys.executable, str(SCRIPT), str(tmp_path), "0.05"]
+    command = [sys.executable, killable.__file__, str(tmp_path), "0.05"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not (tmp_path / "checkpoint-10").exists() and process.poll() is None and time.monotonic() < deadline:
@@ -105,7 +93,7 @@ def test_a_language_model_with_dropout_resumes_bit_for_bit(tmp_path, tiny_bert, 
     assert pieces.model.get_output_embeddings().weight is pieces.model.get_input_embeddings().weight
 
 
-def test_a_finished_run_is_not_trained_again(tmp_path):
+def test_a_finished_run_is_not_trained_again(tmp_path, killable):
     killable.run(killable.Miniature(), tmp_path)
     module = killable.Miniature()
     log = train(module, None, killable.SETTINGS, tmp_path, title="again", progress=False)
@@ -119,7 +107,7 @@ def test_the_last_two_checkpoints_are_kept(unbroken):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path, unbroken, name, damage):
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path, unbroken, name, damage, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=10)
     hurt(tmp_path / "checkpoint-10" / name, damage)
     with pytest.warns(RuntimeWarning, match=f"(?s)damaged checkpoint passed over.*checkpoint-10.{name}"):
@@ -139,7 +127,7 @@ def hurt(path: Path, damage: str) -> None:
         path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
 
 
-def test_with_every_checkpoint_damaged_the_run_begins_again(tmp_path, unbroken):
+def test_with_every_checkpoint_damaged_the_run_begins_again(tmp_path, unbroken, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=10)
     for folder in checkpoint_folders(tmp_path):
         hurt(folder / "model.safetensors", "truncated")
@@ -149,7 +137,7 @@ def test_with_every_checkpoint_damaged_the_run_begins_again(tmp_path, unbroken):
     assert_same_run(unbroken, tmp_path)
 
 
-def test_a_half_written_checkpoint_is_no_checkpoint_and_is_removed(tmp_path, unbroken):
+def test_a_half_written_checkpoint_is_no_checkpoint_and_is_removed(tmp_path, unbroken, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     draft = tmp_path / ".checkpoint-10.abcdef"
     draft.mkdir()
@@ -169,7 +157,7 @@ def test_a_half_written_checkpoint_is_no_checkpoint_and_is_removed(tmp_path, unb
         ({"precision": "fp32"}, "precision was bf16 and is fp32"),
     ],
 )
-def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, change, told):
+def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, change, told, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=told):
@@ -177,13 +165,13 @@ def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, chan
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_other_checkpoint_and_log_intervals_may_be_continued(tmp_path):
+def test_other_checkpoint_and_log_intervals_may_be_continued(tmp_path, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     relaxed = killable.SETTINGS.model_copy(update={"checkpoint_every": 50, "log_every": 12})
     assert killable.run(killable.Miniature(), tmp_path, settings=relaxed).finished
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     other = killable.Miniature()
     other.layer = torch.nn.Linear(16, 16, bias=False)
@@ -191,7 +179,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         killable.run(other, tmp_path)
 
 
-def test_checkpoints_can_be_removed_and_the_log_stays(tmp_path):
+def test_checkpoints_can_be_removed_and_the_log_stays(tmp_path, killable):
     killable.run(killable.Miniature(), tmp_path)
     remove_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["log.json"]

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
+from dr_lib.training.bi_encoder import in_batch_accuracy
+
+
+class Bag(nn.Module):
+    """Mean of word vectors, as small as an encoder can be."""
+
+    def __init__(self, words: int = 64, hidden: int = 16):
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = nn.Embedding(words, hidden)
+
+    def forward(self, batch):
+        mask = batch.attention_mask[..., None].float()
+        return (self.table(batch.input_ids) * mask).sum(1) / mask.sum(1)
+
+
+@pytest.fixture
+def batches(counted_store):
+    """Query r asks for passage r: the word that stands for a row is the same on both sides."""
+    rng = np.random.default_rng(0)
+    negatives = np.array([rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)])
+    examples = Examples.of(np.arange(40), [[query] for query in range(40)], negatives, passages=40)
+    return RetrievalBatches(
+        counted_store(40, 40), counted_store(40, 40), examples, batch_queries=8, passages_per_query=3
+    )
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def first_block_by_hand(queries, passages, rows, temperature):
+    """Cross-entropy over all passages of the batch, repetitions of the own positive left out (float64)."""
+    scores = unit(queries) @ unit(passages).T / temperature
+    total = 0.0
+    for i in range(len(queries)):
+        own = i * len(passages) // len(queries)
+        kept = [j for j in range(len(passages)) if j == own or rows[j] != rows[own]]
+        total += np.log(np.exp(scores[i, kept] - scores[i, own]).sum())
+    return total / len(queries)
+
+
+def test_loss_is_the_contrastive_loss_of_both_sides(batches):
+    encoder, batch = Bag(), batches.batch(0)
+    module = BiEncoder(encoder, temperature=0.5, blocks="query_passage")
+    loss = module(batch, torch.Generator())["loss"]
+    queries, passages = (encoder(part).detach().double().numpy() for part in (batch.queries, batch.passages))
+    expected = first_block_by_hand(queries, passages, batch.passage_rows.tolist(), 0.5)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_loss_stays_fp32_under_autocast(batches):
+    batch, module = batches.batch(0), BiEncoder(Bag())
+    plain = module(batch, torch.Generator())["loss"]
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = module(batch, torch.Generator())["loss"]
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(plain.item(), rel=1e-5)
+
+
+def test_a_second_encoder_serves_the_passages(batches):
+    shared, separate = Bag(), Bag()
+    nn.init.zeros_(separate.table.weight)
+    module = BiEncoder(shared, passage_encoder=separate, blocks="query_passage", temperature=1.0)
+    module(batches.batch(0), torch.Generator())["loss"].backward()
+    assert shared.table.weight.grad.abs().sum() == 0  # all passages alike: a query cannot change its loss
+    assert separate.table.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("blocks", ["released", "paper", "query_passage"])
+def test_fine_tuning_learns_to_find_the_passage(tmp_path, batches, blocks):
+    settings = TrainSettings(steps=60, learning_rate=0.05, weight_decay=0, log_every=5, precision="fp32")
+    module = BiEncoder(Bag(), temperature=0.1, blocks=blocks)
+    log = train(module, batches.batch, settings, tmp_path, title="toy", progress=False)
+    assert log.column("loss")[-1] < 0.3 * log.column("loss")[0]
+    assert log.column("in_batch_accuracy")[-1] > 0.95
+    assert log.tokens > 0
+
+
+def test_fine_tuning_a_dense_encoder_lowers_the_loss(tmp_path, batches, tiny_bert):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = tiny_bert(dropout=0.1).bert
+
+        def forward(self, batch):
+            return self.bert(**batch.model_inputs()).last_hidden_state[:, 0]
+
+    settings = TrainSettings(steps=30, learning_rate=5e-3, weight_decay=0, log_every=5, precision="auto")
+    log = train(BiEncoder(Pooled(), temperature=0.1), batches.batch, settings, tmp_path, title="toy", progress=False)
+    assert log.column("loss")[-1] < 0.8 * log.column("loss")[0]
+
+
+def test_accuracy_counts_queries_whose_positive_is_first():
+    queries = torch.eye(3)
+    passages = torch.tensor([[3.0, 0, 0], [4, 1, 0], [0, 1, 0], [0, 2, 0], [0, 0, 1], [0, 0, 0]])
+    none = torch.zeros(3, 6, dtype=torch.bool)
+    known = none.clone()
+    known[0, 1] = True
+    assert in_batch_accuracy(queries, passages, none, normalise=False).item() == pytest.approx(1 / 3)
+    assert in_batch_accuracy(queries, passages, known, normalise=False).item() == pytest.approx(2 / 3)
+
+
+def test_equal_vectors_are_no_success():
+    same, none = torch.ones(4, 2), torch.zeros(4, 8, dtype=torch.bool)
+    assert in_batch_accuracy(same, torch.ones(8, 2), none, normalise=True).item() == 0

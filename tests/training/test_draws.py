@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from dr_lib.training import Examples
+from dr_lib.training.draws import draw_negatives, draw_positives, known_positives, mixed
+
+PASSAGES = 1000
+
+
+@pytest.fixture(scope="module")
+def examples() -> Examples:
+    """40 queries: 1 to 4 positives below 160, between 0 and 30 listed negatives above it."""
+    rng = np.random.default_rng(0)
+    positives = [rng.choice(160, rng.integers(1, 5), replace=False) for _ in range(40)]
+    negatives = np.full((40, 30), -1)
+    for row, size in enumerate(rng.integers(0, 31, 40)):
+        negatives[row, rng.choice(30, size, replace=False)] = rng.choice(np.arange(160, 1000), size, replace=False)
+    negatives[0] = np.arange(200, 230)
+    return Examples.of(rng.permutation(100)[:40], positives, negatives, passages=PASSAGES)
+
+
+ALL = np.arange(40)
+
+
+def listed(examples, query):
+    return set(examples.negatives[query].tolist()) - {-1}
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_positive_moves_on_by_one_each_epoch(examples, seed):
+    for epoch in range(6):
+        drawn = draw_positives(examples, ALL, seed=seed, epoch=epoch)
+        for query in ALL:
+            own = examples.positives[examples.offsets[query] : examples.offsets[query + 1]]
+            assert drawn[query] == own[(epoch + seed) % len(own)]
+
+
+def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
+    """30 negatives, 7 a step: four disjoint windows, the fifth begins again (cyclic)."""
+    windows = [draw_negatives(examples, np.array([0]), 7, seed=0, epoch=epoch)[0] for epoch in range(5)]
+    seen = np.concatenate(windows[:4])
+    assert len(set(seen)) == 28
+    ring = np.concatenate([seen, windows[4][:2], seen])
+    np.testing.assert_array_equal(windows[4], np.concatenate([ring[28:30], seen[:5]]))
+    assert set(ring) == listed(examples, 0)
+
+
+def test_window_arithmetic_is_the_loaders(examples):
+    """Start at (epoch + seed) * count modulo the length of the list, in one fixed order a query and seed."""
+    order = draw_negatives(examples, np.array([0]), 30, seed=0, epoch=0)[0]
+    for epoch in range(9):
+        drawn = draw_negatives(examples, np.array([0]), 4, seed=0, epoch=epoch)[0]
+        np.testing.assert_array_equal(drawn, np.roll(order, -(epoch * 4 % 30))[:4])
+
+
+def test_a_list_that_is_long_enough_gives_distinct_listed_negatives(examples):
+    for epoch in range(5):
+        drawn = draw_negatives(examples, ALL, 5, seed=1, epoch=epoch)
+        for query in ALL:
+            if len(listed(examples, query)) >= 5:
+                assert len(set(drawn[query])) == 5
+                assert set(drawn[query]) <= listed(examples, query)
+
+
+def test_a_short_list_is_taken_whole_and_filled_with_other_passages(examples):
+    first, second = (draw_negatives(examples, ALL, 20, seed=1, epoch=epoch) for epoch in (0, 1))
+    for query in ALL:
+        own = listed(examples, query)
+        if len(own) < 20:
+            assert set(first[query, : len(own)]) == own
+            assert not np.array_equal(first[query, len(own) :], second[query, len(own) :])
+
+
+def test_a_negative_is_never_a_known_positive():
+    positives = [[0, 1, 2, 3, 5, 6, 7], [4]]
+    crowded = Examples.of([0, 1], positives, passages=8)
+    for epoch in range(50):
+        drawn = draw_negatives(crowded, np.array([0, 1]), 6, seed=0, epoch=epoch)
+        assert set(drawn[0]) == {4}
+        assert 4 not in drawn[1]
+        assert drawn.min() >= 0
+        assert drawn.max() < 8
+
+
+def test_a_query_gets_the_same_negatives_in_any_company(examples):
+    together = draw_negatives(examples, ALL, 12, seed=5, epoch=2)
+    for query in (0, 17, 39):
+        np.testing.assert_array_equal(
+            together[query], draw_negatives(examples, np.array([query]), 12, seed=5, epoch=2)[0]
+        )
+
+
+def test_seeds_shuffle_the_lists_differently(examples):
+    orders = {tuple(draw_negatives(examples, np.array([0]), 30, seed=seed, epoch=-seed)[0]) for seed in range(10)}
+    assert len(orders) == 10
+
+
+def test_known_positives_equal_a_plain_double_loop(examples):
+    rng = np.random.default_rng(1)
+    chosen = rng.permutation(40)[:12]
+    columns = rng.integers(0, 160, 36)
+    columns[::3] = draw_positives(examples, chosen, seed=0, epoch=0)
+    known = known_positives(examples, chosen, columns)
+    for i, query in enumerate(chosen):
+        own = examples.positives[examples.offsets[query] : examples.offsets[query + 1]]
+        for j, passage in enumerate(columns):
+            assert known[i, j] == (passage in own and j != 3 * i)
+    assert known.sum() > 5
+
+
+def test_hash_values_look_uniform():
+    values = mixed(1, np.arange(2000)[:, None], np.arange(10)[None, :]) % np.uint64(16)
+    counts = np.bincount(values.reshape(-1).astype(int), minlength=16)
+    assert abs(counts - 1250).max() < 6 * np.sqrt(1250)

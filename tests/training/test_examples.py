@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.training import Examples
+
+
+def test_ragged_positives_are_found_again():
+    examples = Examples.of([5, 1, 7], positives=[[2], [0, 3, 4], [9, 8]], passages=10)
+    rows, first = examples.positives_of(np.array([2, 0]))
+    assert (rows.tolist(), first.tolist()) == ([9, 8, 2], [0, 2])
+    assert examples.counts(np.array([1, 2])).tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"query_rows": [], "positives": []}, "no training query"),
+        ({"positives": [[0], []]}, "query row 9 has no positive"),
+        ({"query_rows": [4, 4]}, "a query appears twice"),
+        ({"query_rows": [4]}, "offsets: 2 rows for 1 queries"),
+        ({"negatives": [[1]]}, "negatives: 1 rows for 2 queries"),
+        ({"positives": [[0], [10]]}, "positives: row outside the passages"),
+        ({"negatives": [[1], [10]]}, "negatives: row outside the passages"),
+        ({"negatives": [[1], [-2]]}, "negatives: row outside the passages"),
+        ({"negatives": [[1, 2], [5, 3]]}, "passage 3 is a positive of query row 9 and one of its negatives"),
+        ({"positives": [[0], list(range(10))], "negatives": None}, "every passage is positive"),
+    ],
+)
+def test_examples_that_cannot_be_trained_on_are_refused(arguments, told):
+    given = {"query_rows": [4, 9], "positives": [[0], [2, 3]], "negatives": [[1, 5], [6, -1]], **arguments}
+    with pytest.raises(InputError, match=told):
+        Examples.of(**given, passages=10)
+
+
+def test_a_positive_among_the_negatives_is_found_in_any_block(monkeypatch):
+    monkeypatch.setattr("dr_lib.training.examples.OVERLAP_BLOCK", 3)
+    for clash in range(7):
+        negatives = np.full((7, 4), 50)
+        negatives[clash, 2] = clash
+        with pytest.raises(InputError, match=f"passage {clash} is a positive of query row {clash} "):
+            Examples.of(range(7), [[query] for query in range(7)], negatives, passages=60)

@@ -1,0 +1,50 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib.training.feed import describe_rows, feed, real_tokens
+
+DEVICES = [torch.device("cpu"), torch.device("cuda")]  # numbers have no `.to`, so both ways run without a GPU
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_batches_come_in_order_and_none_is_left_out(device):
+    assert [(index, batch) for index, batch, _ in feed(lambda i: i * i, range(3, 50), device)] == [
+        (i, i * i) for i in range(3, 50)
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_an_error_surfaces_where_its_batch_was_due(device):
+    def batches(index):
+        if index == 5:
+            raise ValueError("row 5 is broken")
+        return index
+
+    seen = []
+    with pytest.raises(ValueError, match="row 5 is broken"):
+        seen.extend(index for index, _, _ in feed(batches, range(10), device))
+    assert seen == [] or seen == list(range(5))
+
+
+def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
+    made = []
+    ready = feed(lambda index: made.append((index, threading.current_thread())), range(10), DEVICES[1])
+    next(ready)
+    ready.close()
+    assert 1 <= len(made) <= 4
+    assert threading.current_thread() not in {thread for _, thread in made}
+
+
+def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
+    from dr_lib.training import RetrievalBatch
+
+    queries = make_token_batch(np.array([[2, 5, 3, 0]]), np.array([7]))
+    passages = make_token_batch(np.array([[2, 3, 0], [2, 5, 3]]), np.array([8, 9]))
+    batch = RetrievalBatch(queries, passages, torch.tensor([8, 9]), torch.zeros(1, 2, dtype=torch.bool))
+    assert real_tokens(batch) == 8
+    assert describe_rows(batch) == "queries rows 7; passages rows 8, 9"
+    assert describe_rows(batch, limit=1) == "queries rows 7; passages rows 8 ... (2 in all)"
+    assert (real_tokens(3), describe_rows(3)) == (0, "")

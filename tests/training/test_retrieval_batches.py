@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+import torch
+
+from dr_lib.errors import InputError
+from dr_lib.training import Examples, RetrievalBatches
+
+
+@pytest.fixture
+def examples() -> Examples:
+    rng = np.random.default_rng(0)
+    positives = [[query, 60 + query] if query % 2 else [query] for query in range(22)]
+    return Examples.of(rng.permutation(30)[:22], positives, 100 + rng.integers(0, 80, (22, 9)), passages=200)
+
+
+@pytest.fixture
+def make(counted_store, examples):
+    def build(**values):
+        options = {"batch_queries": 5, "passages_per_query": 4, "seed": 2, **values}
+        return RetrievalBatches(counted_store(30, 30), counted_store(200, 200), examples, **options)
+
+    return build
+
+
+def test_an_epoch_shows_each_query_at_most_once_and_the_next_in_another_order(make, examples):
+    batches = make()
+    assert batches.steps_per_epoch == 4
+    epochs = [
+        np.concatenate([batches.batch(step).queries.rows.numpy() for step in range(first, first + 4)])
+        for first in (0, 4)
+    ]
+    for rows in epochs:
+        assert len(set(rows)) == 20
+        assert set(rows) <= set(examples.query_rows)
+    assert not np.array_equal(*epochs)
+
+
+def test_a_batch_is_the_same_whenever_it_is_asked_for(make):
+    forward = [make().batch(step) for step in range(10)]
+    batches = make()
+    for step in reversed(range(10)):
+        again = batches.batch(step)
+        assert torch.equal(again.passage_rows, forward[step].passage_rows)
+        assert torch.equal(again.queries.input_ids, forward[step].queries.input_ids)
+        assert torch.equal(again.known_positives, forward[step].known_positives)
+
+
+def test_each_query_is_followed_by_its_positive_and_its_own_negatives(make, examples):
+    batch = make().batch(6)
+    row_of = {row: query for query, row in enumerate(examples.query_rows.tolist())}
+    for row, group in zip(batch.queries.rows.tolist(), batch.passage_rows.reshape(5, 4).tolist(), strict=True):
+        query = row_of[row]
+        assert group[0] in examples.positives[examples.offsets[query] : examples.offsets[query + 1]]
+        assert set(group[1:]) <= set(examples.negatives[query].tolist())
+    assert torch.equal(batch.passages.rows, batch.passage_rows)
+
+
+def test_shapes_are_few_and_fixed(make):
+    shapes = {make(pad_to_multiple=16).batch(step).passages.input_ids.shape for step in range(8)}
+    assert shapes == {(20, 16)}
+    assert make().batch(0).known_positives.shape == (5, 20)
+
+
+def test_without_hard_negatives_there_is_one_passage_a_query(make):
+    batch = make(passages_per_query=1).batch(0)
+    assert len(batch.passages) == len(batch) == 5
+    assert not batch.known_positives.diagonal().any()
+
+
+def test_moving_a_batch_moves_all_of_it(make):
+    batch = make().batch(0).to("meta")
+    tensors = (batch.queries.rows, batch.passages.input_ids, batch.passage_rows, batch.known_positives)
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"batch_queries": 23}, "22 training queries do not fill a batch of 23"),
+        ({"batch_queries": 0}, "batch_queries: 0 is less than 1"),
+        ({"passages_per_query": 0}, "passages_per_query: 0 is less than 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(make, values, told):
+    with pytest.raises(InputError, match=told):
+        make(**values)
+
+
+def test_examples_of_another_collection_are_refused(counted_store, examples):
+    with pytest.raises(InputError, match="examples speak of 200 passages, the store has 201"):
+        RetrievalBatches(counted_store(30, 30), counted_store(201, 50), examples, batch_queries=5)
+    with pytest.raises(InputError, match="row outside the query store"):
+        RetrievalBatches(counted_store(10, 10), counted_store(200, 50), examples, batch_queries=5)

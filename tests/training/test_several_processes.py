@@ -1,0 +1,51 @@
+"""The loop under several processes, as `torchrun` or `accelerate launch` would start it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from dr_lib.training import TrainLog
+
+
+def start(script: str, folder: Path, changes: dict, **environment: str) -> subprocess.Popen:
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    command = [sys.executable, script, str(folder), "0", json.dumps(changes)]
+    return subprocess.Popen(command, env=variables, stderr=subprocess.PIPE)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_with_twice_the_accumulation(tmp_path, killable):
+    """Each process takes its own micro-batches; the mean of their gradients is the gradient of all."""
+    changes = {"steps": 8, "precision": "fp32"}
+    alone = killable.SETTINGS.model_copy(update={**changes, "accumulation": 2})
+    killable.run(killable.Miniature(), tmp_path / "one", settings=alone)
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "DR_DEVICE": "cpu"}
+    halves = [
+        start(killable.__file__, tmp_path / "two", {**changes, "accumulation": 1}, RANK=rank, LOCAL_RANK=rank, **group)
+        for rank in "01"
+    ]
+    for process in halves:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors.decode()[-2000:]
+
+    one, two = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name in one:
+        assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
+    logs = [TrainLog.load(tmp_path / name / "log.json") for name in ("one", "two")]
+    assert [log.processes for log in logs] == [1, 2]
+    np.testing.assert_allclose(logs[0].column("loss"), logs[1].column("loss"), rtol=1e-4)
