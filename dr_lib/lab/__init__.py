@@ -1,1 +1,45 @@
-"""."""
+"""The lab: recipes unfold into stages, stages are kept, runs leave records, studies sweep, notebooks run in batches.
+
+Names are looked up when they are first used, because some bring in torch and a command line should answer at once.
+"""
+
+from importlib import import_module
+from typing import Any
+
+HOMES = {
+    "BaseRecipe": "base_recipe",
+    "Cache": "cache",
+    "Estimates": "budget",
+    "Job": "job",
+    "Recipe": "recipe",
+    "Record": "records",
+    "Stage": "stage",
+    "Study": "study",
+    "StudyError": "study",
+    "StudyResult": "study",
+    "bm25_evaluation": "way",
+    "build_base": "base",
+    "live_folder": "records",
+    "load_record": "records",
+    "load_records": "records",
+    "publish": "records",
+    "recipe_for": "recipe",
+    "recorded_folder": "records",
+    "run_job": "job",
+    "scores_by_label": "verdicts",
+    "unfold": "way",
+}
+
+__all__ = sorted(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module behind a public name at its first use."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion."""
+    return sorted([*globals(), *HOMES])

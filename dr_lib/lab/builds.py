@@ -1,0 +1,157 @@
+"""How each stage of a run is made: thin glue between the parts of the library, one function a stage.
+
+Every function writes into `folder` and reads from `inputs`, the finished folders of the stages it was given. What it
+finds in `folder` was left by a killed build of the same stage. Page of the book: practice/own-corpus.
+"""
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from dr_lib import models, objectives, retrieval
+from dr_lib.collections import Collection
+from dr_lib.evaluation import evaluate
+from dr_lib.files import write_json
+from dr_lib.lab.opening import Origin
+from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.records import pack_ids, pack_scores
+from dr_lib.models import DenseEncoder
+from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, runtime, train
+from dr_lib.training.checkpoint import remove_checkpoints
+
+Inputs = dict[str, Path]
+
+
+def build_tokens(folder: Path, inputs: Inputs, *, rows: datasets.Dataset, columns: Sequence[str], base: Origin) -> None:
+    """`store/`: the texts as token ids of the base model's tokenizer."""
+    TokenStore.build(rows, load_tokenizer(base.path(inputs, "base")), folder / "store", columns=tuple(columns))
+
+
+def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, generator: Origin | None) -> None:
+    """`model/`: the masked LM after pre-training (decoder beside it); `log.json`."""
+    device, start = runtime.device(), base.path(inputs, "base")
+    tokenizer = load_tokenizer(start)
+    model = models.load_masked_lm(start, dropout=recipe.dropout, device=device)
+    helper = models.load_masked_lm(generator.path(inputs, "generator"), device=device) if generator else None
+    objective = objectives.create(
+        recipe.objective.name, model, tokenizer, generator_model=helper, **recipe.objective.params
+    )
+    store = TokenStore.open(inputs["tokens"] / "store")
+    batches = BatchStream(
+        store, tokens_per_batch=recipe.pretraining.tokens_per_batch, max_length=recipe.passage_length,
+        title=recipe.title, seed=recipe.seed,
+    )  # fmt: skip
+    title = f"pre-training {recipe.objective.name}"
+    train(objective, batches.batch, recipe.pretraining.settings(recipe.seed), folder, title=title)
+    models.save_masked_lm(model, tokenizer, folder / "model", objective.extra_tensors())
+    remove_checkpoints(folder)
+
+
+def build_bm25(folder: Path, inputs: Inputs, *, collection: Collection, title: bool) -> None:
+    """`index/`: BM25 over the passages."""
+    retrieval.Bm25.build(collection.passages, folder / "index", title=title)
+
+
+def build_bm25_ranking(folder: Path, inputs: Inputs, *, collection: Collection, split: str, depth: int) -> None:
+    """`ranking/`: the first passages of BM25 for the queries of a split."""
+    queries = collection.queries(split)
+    index = retrieval.Bm25.open(inputs["index"] / "index")
+    index.search(queries["text"][:], depth, query_ids=queries["id"][:], progress=True).save(folder / "ranking")
+
+
+def build_negatives(
+    folder: Path, inputs: Inputs, *, collection: Collection, split: str, options: dict[str, Any]
+) -> None:
+    """`negatives.npy`: `[queries, depth]` int32 hard negatives of each query of a split."""
+    ranking = retrieval.Ranking.open(inputs["ranking"] / "ranking")
+    drawn = retrieval.mine_negatives(
+        ranking, positives_of(collection, split), passages=len(collection.passages), **options
+    )
+    np.save(folder / "negatives.npy", drawn)
+
+
+def positives_of(collection: Collection, split: str) -> list[np.ndarray]:
+    """Rows of the relevant passages of each query of a split."""
+    return retrieval.judged_rows(collection.qrels(split), collection.queries(split)["id"][:], collection.passages["id"])
+
+
+def build_retriever(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, collection: Collection) -> None:
+    """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`."""
+    options = recipe.finetuning
+    start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
+    encoder = DenseEncoder.from_pretrained(
+        start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
+        temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
+        title=recipe.title,
+    )  # fmt: skip
+    second = None if options.shared else copy.deepcopy(encoder)
+    module = BiEncoder(
+        encoder, temperature=options.temperature, blocks=options.blocks, normalise=options.normalise,
+        passage_encoder=second,
+    )  # fmt: skip
+    batches = RetrievalBatches(
+        TokenStore.open(inputs["queries"] / "store"), TokenStore.open(inputs["passages"] / "store"),
+        examples(collection, inputs), batch_queries=options.batch_queries, passages_per_query=options.negatives + 1,
+        query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title, seed=recipe.seed,
+    )  # fmt: skip
+    train(module, batches.batch, options.settings(recipe.seed), folder, title="fine-tuning")
+    encoder.save(folder / "model")
+    if second is not None:
+        second.save(folder / "passage_model")
+    remove_checkpoints(folder)
+
+
+def examples(collection: Collection, inputs: Inputs) -> Examples:
+    """The training queries that have a positive, with their negatives."""
+    positives = positives_of(collection, "train")
+    usable = np.array([row for row, found in enumerate(positives) if len(found)])
+    negatives = np.load(inputs["negatives"] / "negatives.npy")[usable] if "negatives" in inputs else None
+    return Examples.of(usable, [positives[row] for row in usable], negatives, passages=len(collection.passages))
+
+
+def build_vectors(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:
+    """`vectors.npy`: a vector for each passage."""
+    second = inputs["retriever"] / "passage_model"
+    encoder = open_encoder(second if second.is_dir() else inputs["retriever"] / "model")
+    retrieval.encode(
+        encoder, TokenStore.open(inputs["passages"] / "store"), folder / "vectors.npy",
+        max_length=recipe.passage_length, title=recipe.title, dtype=recipe.evaluation.vector_type,
+        normalise=recipe.finetuning.normalise,
+    )  # fmt: skip
+
+
+def open_encoder(place: Path) -> DenseEncoder:
+    """A saved encoder on the device of this machine."""
+    return DenseEncoder.from_pretrained(place, device=runtime.device())
+
+
+def build_run(folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection) -> None:
+    """`ranking/`: the passages nearest to each query of the evaluation split."""
+    vectors = retrieval.encode(
+        open_encoder(inputs["retriever"] / "model"), TokenStore.open(inputs["queries"] / "store"),
+        folder / "queries.npy", max_length=recipe.query_length, title="none",
+        normalise=recipe.finetuning.normalise,
+    )  # fmt: skip
+    passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
+    scores, rows = retrieval.search(vectors, passages, recipe.evaluation.depth, device=runtime.device())
+    query_ids = collection.queries(recipe.evaluation.split)["id"][:]
+    retrieval.Ranking(query_ids, rows, scores).save(folder / "ranking")
+
+
+def build_evaluation(
+    folder: Path, inputs: Inputs, *, collection: Collection, split: str, measures: Sequence[str]
+) -> None:
+    """`scores.json`: the score of every query by measure, packed as in a record, and the means."""
+    ranking = retrieval.Ranking.open(inputs["run"] / "ranking")
+    scores = evaluate(ranking, collection.qrels(split), collection.passages["id"], measures=tuple(measures))
+    content = {
+        "query_ids": pack_ids(scores.query_ids),
+        "scores": {measure: pack_scores(scores.values[measure]) for measure in measures},
+        "means": {measure: float(scores.mean(measure)) for measure in measures},
+    }
+    write_json(folder / "scores.json", content)

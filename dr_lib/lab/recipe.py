@@ -1,0 +1,182 @@
+"""A recipe: everything that can change a number, frozen, validated, in and out of YAML.
+
+Page of the book: practice/own-corpus. `portable` and `digest` leave out where things lie on this machine; what lies
+there enters the keys of stages by its content.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from dr_lib.errors import InputError
+from dr_lib.files import json_digest, write_text
+from dr_lib.lab.specs import (
+    CollectionSpec,
+    EvaluationSpec,
+    Finetuning,
+    NegativesSpec,
+    ObjectiveSpec,
+    Pretraining,
+    Spec,
+    explain,
+    is_place,
+    keys_at,
+)
+
+
+class Recipe(Spec):
+    """One configuration of the whole way from a collection to its scores.
+
+    Args:
+        collection: what is searched, see `CollectionSpec`; a bare name will do.
+        base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name, or the YAML file
+            of a base recipe, which is then trained first.
+        generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
+        title: how a passage becomes a sequence: "pair", "joined" or "none".
+        passage_length, query_length: longest sequences in pieces, special tokens included.
+        pooling: the vector of a sequence: "cls" or "mean".
+        dropout: in both trainings, in [0, 1]; None keeps what the base model says.
+        objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
+        pretraining, finetuning: settings of the two trainings.
+        negatives: where hard negatives come from.
+        evaluation: what is measured.
+        seed: seed of both trainings.
+
+    Raises:
+        InputError: an unknown key (the valid ones are listed) or a value out of range.
+
+    Example:
+        >>> recipe = Recipe(collection="pydocs", objective={"name": "mlm"})
+        >>> recipe.with_(pretraining__steps=500, seed=1).pretraining.steps
+        500
+        >>> recipe.with_(pretraining__step=500)
+        Traceback (most recent call last):
+        dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: steps, learning_rate, ...
+    """
+
+    collection: CollectionSpec = Field(default_factory=CollectionSpec)
+    base: str = "embedded"
+    generator: str | None = None
+    title: Literal["pair", "joined", "none"] = "pair"
+    passage_length: int = Field(default=144, gt=3)
+    query_length: int = Field(default=32, gt=2)
+    pooling: Literal["cls", "mean"] = "cls"
+    dropout: float | None = Field(default=None, ge=0, le=1)
+    objective: ObjectiveSpec = Field(default_factory=ObjectiveSpec)
+    pretraining: Pretraining = Field(default_factory=Pretraining)
+    finetuning: Finetuning = Field(default_factory=Finetuning)
+    negatives: NegativesSpec = Field(default_factory=NegativesSpec)
+    evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
+    seed: int = Field(default=0, ge=0)
+
+    def __init__(self, **values: Any) -> None:
+        if isinstance(values.get("collection"), str | Path):
+            values["collection"] = {"name": str(values["collection"])}
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise explain(error, type(self)) from None
+
+    @model_validator(mode="after")
+    def _one_sequence_fits(self) -> "Recipe":
+        if self.pretraining.tokens_per_batch < self.passage_length:
+            raise ValueError("pretraining.tokens_per_batch cannot hold one sequence of passage_length")
+        return self
+
+    def with_(self, **changes: Any) -> "Recipe":
+        """The same recipe with some keys changed; a double underscore goes one level down.
+
+        `objective="mlm"` changes the method (and drops the parameters of another one), `collection="squad"` the
+        collection, keeping the sizes; a key below `objective` that is not `name` is one of the method's parameters.
+
+        Raises:
+            InputError: an unknown key or a value out of range.
+        """
+        values = self.model_dump(mode="json")
+        for path, value in changes.items():
+            _put(values, path.split("__"), value)
+        return type(self)(**values)
+
+    def portable(self) -> dict[str, Any]:
+        """All keys as plain JSON values, with the last part in place of a path: what a record holds."""
+        values = self.model_dump(mode="json")
+        for holder, key in ((values["collection"], "name"), (values, "base"), (values, "generator")):
+            if holder[key] and is_place(holder[key]):
+                holder[key] = Path(holder[key]).expanduser().resolve().name
+        return values
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of `portable`."""
+        return json_digest(self.portable())
+
+    def to_yaml(self) -> str:
+        """The recipe as YAML text, every key spelled out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def save(self, path: Path) -> None:
+        """Write `to_yaml` to a file."""
+        write_text(path, self.to_yaml())
+
+    @classmethod
+    def load(cls, path: Path) -> "Recipe":
+        """Read a recipe from a YAML file; what it leaves out gets its default."""
+        return cls(**read_yaml(path))
+
+
+def recipe_for(overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
+    """The recipe of a notebook: its scale's overrides, and the collection it was given.
+
+    Args:
+        overrides: nested mapping, the key `recipe` of a scale file.
+        collection: name or path; None keeps that of `overrides` (else the default).
+
+    Example:
+        >>> recipe_for({"pretraining": {"steps": 10}, "collection": {"passages": 300}}, "pydocs").collection.passages
+        300
+    """
+    recipe = Recipe(**dict(overrides or {}))
+    return recipe.with_(collection=str(collection)) if collection else recipe
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("no such file", where=path, fix="Check the path.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None
+    if not isinstance(values, dict):
+        raise InputError("not a mapping of keys to values", where=path, fix="Write one `key: value` a line.")
+    return values
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set one key of a dumped recipe, in place."""
+    head = path[0]
+    if head == "collection" and len(path) == 1 and isinstance(value, str):
+        values["collection"]["name"] = value
+    elif head == "objective" and len(path) == 1 and isinstance(value, str):
+        if values["objective"]["name"] != value:
+            values["objective"] = {"name": value, "params": {}}
+    elif head == "objective" and len(path) == 2 and path[1] not in ("name", "params"):
+        values["objective"]["params"][path[1]] = value
+    else:
+        _descend(values, path)[path[-1]] = value
+
+
+def _descend(values: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """The mapping that holds the last key of `path`."""
+    for depth, part in enumerate(path[:-1]):
+        if not isinstance(values.get(part), dict):
+            known = ", ".join(keys_at(Recipe, path[:depth]))
+            fix = f"Valid keys here: {known}." if known else "Nothing lies below it."
+            raise InputError("unknown key", where=".".join(path), fix=fix)
+        values = values[part]
+    return values

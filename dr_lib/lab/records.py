@@ -1,0 +1,219 @@
+"""Records: one JSON file a run, the only source of a number on a page.
+
+Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
+score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name.
+"""
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.files import json_digest, read_json, write_json
+
+FORMAT = 1
+
+
+class Record(BaseModel):
+    """What one run was and what came out of it.
+
+    Attributes:
+        study: the notebook's study, e.g. "simlm/table08".
+        label: the configuration's name, as the paper's table has it.
+        scale: "smoke", "laptop", "gpu" or "paper".
+        seed: the seed of the run.
+        recipe: the whole recipe, without places (see `Recipe.portable`).
+        recipe_digest: `json_digest(recipe)`.
+        keys: stage kind -> full key.
+        data: collection name and digest, sizes, base model, tokenizer.
+        query_ids: packed by `pack_ids`.
+        scores: measure -> packed by `pack_scores`, one float32 per query in the order of `query_ids`.
+        means: measure -> mean over queries.
+        training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak memory, seconds.
+        seconds: stage kind -> wall seconds it took when it was built.
+        versions: package -> version.
+        machine: processor, cores, memory, accelerator.
+        commit: commit of the checkout and whether `dr_lib` had changes.
+        created: UTC time, ISO 8601.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    study: str
+    label: str
+    scale: str
+    seed: int
+    recipe: dict[str, Any]
+    recipe_digest: str
+    keys: dict[str, str]
+    data: dict[str, Any]
+    query_ids: str
+    scores: dict[str, str]
+    means: dict[str, float]
+    training: dict[str, dict[str, Any]]
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    commit: dict[str, str | bool | None]
+    created: str
+
+    @property
+    def file_name(self) -> str:
+        """Study, label, seed and the first digits of the evaluation's key."""
+        return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{self.keys['evaluation'][:8]}.json"
+
+    def per_query(self, measure: str) -> np.ndarray:
+        """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
+        if measure not in self.scores:
+            known = ", ".join(self.scores)
+            raise InputError(f"no measure {measure!r}", where=self.file_name, fix=f"Choose one of {known}.")
+        return unpack_scores(self.scores[measure])
+
+    def save(self, folder: Path) -> Path:
+        """Write the record into `folder` in one step, with a checksum of itself; return the file's path."""
+        content = self.model_dump(mode="json")
+        path = folder / self.file_name
+        write_json(path, content | {"checksum": json_digest(content)})
+        return path
+
+    def check_matches(self, recipe_digest: str) -> None:
+        """Raise `InputError` unless this record was made from the recipe with that digest."""
+        if self.recipe_digest != recipe_digest:
+            raise InputError(
+                f"made from recipe {self.recipe_digest[:12]}, not {recipe_digest[:12]}",
+                where=self.file_name,
+                fix="Use the recipe stored in the record, or run again.",
+            )
+
+
+def load_record(path: Path) -> Record:
+    """Read and check one record.
+
+    Raises:
+        InputError: the file is broken, altered (its checksum differs), of another format, or its recipe does not
+            have the digest it claims.
+    """
+    fix = "Restore the file, or remove it and run again."
+    content = read_json(path)
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise InputError("not a record", where=path, fix=fix)
+    if content.get("format") != FORMAT:
+        raise InputError(f"record format {content.get('format')}, not {FORMAT}", where=path, fix=fix)
+    if json_digest({key: value for key, value in content.items() if key != "checksum"}) != content.pop("checksum"):
+        raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    try:
+        record = Record(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"field {field}: {first['msg']}", where=path, fix=fix) from None
+    _check_content(record, path, fix)
+    return record
+
+
+def _check_content(record: Record, path: Path, fix: str) -> None:
+    if json_digest(record.recipe) != record.recipe_digest:
+        raise InputError("the recipe does not have the digest given for it", where=path, fix=fix)
+    if record.recipe.get("seed") != record.seed:
+        raise InputError(f"seed {record.seed} is not the recipe's {record.recipe.get('seed')}", where=path, fix=fix)
+    count = len(unpack_ids(record.query_ids))
+    for measure, packed in record.scores.items():
+        if len(unpack_scores(packed)) != count:
+            raise InputError(f"{measure} has another number of scores than there are queries", where=path, fix=fix)
+
+
+def load_records(folder: Path, study: str | None = None) -> list[Record]:
+    """All records of a folder (of one study, if given), by study, label, seed and time; [] without the folder."""
+    records = [load_record(path) for path in sorted(folder.glob("*.json"))]
+    chosen = [record for record in records if study in (None, record.study)]
+    return sorted(chosen, key=lambda record: (record.study, record.label, record.seed, record.created))
+
+
+def live_folder(scale: str) -> Path:
+    """Where the runs of this machine leave their records."""
+    return places.cache_root() / "records" / scale
+
+
+def recorded_folder(scale: str) -> Path:
+    """Where the book keeps the records it shows."""
+    return places.records_root() / scale
+
+
+def publish(records: Sequence[Record]) -> list[Path]:
+    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale and collection."""
+    paths = []
+    for record in records:
+        folder = recorded_folder(record.scale)
+        earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
+        paths.append(record.save(folder))
+        for other in earlier:
+            if other.file_name != record.file_name:
+                (folder / other.file_name).unlink()
+    return paths
+
+
+def _place(record: Record) -> tuple[str, str, int, str]:
+    return record.study, record.label, record.seed, record.data["collection"]["name"]
+
+
+def slug(text: str) -> str:
+    """A file name for a label.
+
+    Example:
+        >>> slug("30% / 100%"), slug("simlm/table08")
+        ('30-100', 'simlm-table08')
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
+
+
+def pack_scores(scores: np.ndarray) -> str:
+    """Little-endian float32 scores, compressed, as text.
+
+    Example:
+        >>> unpack_scores(pack_scores(np.array([0.0, 0.5, 1.0]))).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    return base64.b64encode(zlib.compress(np.asarray(scores, dtype="<f4").tobytes(), 9)).decode()
+
+
+def unpack_scores(packed: str) -> np.ndarray:
+    """The array `[queries]` float32 that `pack_scores` was given."""
+    return np.frombuffer(_decompress(packed), dtype="<f4")
+
+
+def pack_ids(query_ids: Sequence[str]) -> str:
+    """Query ids, compressed, as text."""
+    return base64.b64encode(zlib.compress(json.dumps(list(query_ids)).encode(), 9)).decode()
+
+
+def unpack_ids(packed: str) -> list[str]:
+    """The ids that `pack_ids` was given."""
+    return json.loads(_decompress(packed))
+
+
+def _decompress(packed: str) -> bytes:
+    try:
+        return zlib.decompress(base64.b64decode(packed, validate=True))
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"broken scores ({error})", where="record", fix="Restore the file, or run again.") from None
+
+
+def thin(values: Mapping[str, Sequence[Any]], points: int = 200) -> dict[str, list[Any]]:
+    """Keep about `points` evenly spaced entries of each column, the last one always.
+
+    Example:
+        >>> thin({"step": [1, 2, 3, 4, 5]}, points=2)
+        {'step': [1, 5]}
+    """
+    length = min((len(column) for column in values.values()), default=0)
+    chosen = np.unique(np.linspace(0, max(length - 1, 0), min(points, length)).round().astype(int)).tolist()
+    return {name: [column[index] for index in chosen] for name, column in values.items()}

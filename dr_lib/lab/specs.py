@@ -1,0 +1,216 @@
+"""The parts of a recipe: what can be said about each step of a run.
+
+Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13) wherever they fit
+any machine; a scale file (notebooks/scales) overrides what a smaller one needs.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from dr_lib import objectives
+from dr_lib.errors import InputError
+from dr_lib.training.settings import TrainSettings
+
+Count = Field(default=None, gt=0)
+
+
+class Spec(BaseModel):
+    """A frozen part of a recipe; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CollectionSpec(Spec):
+    """Which collection, and how much of it.
+
+    Args:
+        name: as `collections.load` takes it.
+        passages: number of passages to keep; None keeps all, as for the other three.
+        train_queries, dev_queries, test_queries: number of queries to draw from a split.
+        seed: seed of the draw. It is not the seed of the run: all seeds of a study see the same collection.
+    """
+
+    name: str = "pydocs"
+    passages: int | None = Count
+    train_queries: int | None = Count
+    dev_queries: int | None = Count
+    test_queries: int | None = Count
+    seed: int = Field(default=0, ge=0)
+
+    def sample_sizes(self) -> dict[str, int]:
+        """Arguments for `Collection.sample`; empty if the whole collection is meant."""
+        sizes = self.model_dump(exclude={"name", "seed"}, exclude_none=True)
+        return sizes | {"seed": self.seed} if sizes else {}
+
+
+class ObjectiveSpec(Spec):
+    """Which pre-training method, with all its parameters.
+
+    Args:
+        name: one of `objectives.names()`.
+        params: the method's parameters; they may also stand beside `name`. What is left out gets its default.
+
+    Example:
+        >>> ObjectiveSpec(name="none").params
+        {}
+    """
+
+    name: str = "simlm"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            return {"name": values}
+        if isinstance(values, dict):
+            beside = {key: value for key, value in values.items() if key not in ("name", "params")}
+            kept = {key: values[key] for key in ("name",) if key in values}
+            return kept | {"params": {**(values.get("params") or {}), **beside}}
+        return values
+
+    @model_validator(mode="after")
+    def _complete(self) -> "ObjectiveSpec":
+        object.__setattr__(self, "params", objectives.parameters(self.name, **self.params).model_dump(mode="json"))
+        return self
+
+
+class Training(TrainSettings):
+    """Settings of one training stage. The seed is the recipe's, so it cannot be set here."""
+
+    seed: int = Field(default=0, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_seed(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "seed" in values:
+            raise ValueError("the seed is set once for the whole recipe (key seed)")
+        return values
+
+    def settings(self, seed: int) -> TrainSettings:
+        """The plain training settings, with the recipe's seed."""
+        names = set(TrainSettings.model_fields) - {"seed"}
+        return TrainSettings(**self.model_dump(include=names), seed=seed)
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a weight, for the key of a stage."""
+        return {name: value for name, value in super().identity().items() if name != "seed"}
+
+
+class Pretraining(Training):
+    """Pre-training (SimLM Table 11: batch 2048 passages, 4,000 warm-up steps of 80,000, rate 3e-4).
+
+    Args:
+        tokens_per_batch: padded tokens of one micro-batch.
+    """
+
+    steps: int = Field(default=80_000, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0)
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    tokens_per_batch: int = Field(default=16_384, gt=0)
+
+
+class Finetuning(Training):
+    """Fine-tuning with hard negatives (SimLM Table 13).
+
+    Args:
+        batch_queries: queries of one step.
+        negatives: hard negatives a query.
+        temperature: tau, by which cosine similarities are divided.
+        normalise: compare unit vectors (cosine) instead of raw inner products.
+        blocks: which terms the denominator has, see `losses.contrastive`.
+        shared: one encoder for queries and passages, or two that start equal.
+    """
+
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=2e-5, gt=0)
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    batch_queries: int = Field(default=64, gt=1)
+    negatives: int = Field(default=15, ge=0)
+    temperature: float = Field(default=0.02, gt=0)
+    normalise: bool = True
+    blocks: Literal["released", "paper", "query_passage"] = "released"
+    shared: bool = True
+
+
+class NegativesSpec(Spec):
+    """Where hard negatives come from (reference: SimLM's own preparation of MS MARCO).
+
+    Args:
+        source: "bm25".
+        depth: first passages of the ranking to draw from.
+        random_negatives: passages from anywhere added to each list.
+        seed: seed of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
+    """
+
+    source: Literal["bm25"] = "bm25"
+    depth: int = Field(default=200, gt=0)
+    random_negatives: int = Field(default=10, ge=0)
+    seed: int = Field(default=0, ge=0)
+
+
+class EvaluationSpec(Spec):
+    """What is measured.
+
+    Args:
+        split: the queries.
+        measures: names as `evaluation.evaluate` takes them.
+        depth: passages searched per query.
+        vector_type: number type of the stored passage vectors.
+    """
+
+    split: str = "test"
+    measures: tuple[str, ...] = ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10")
+    depth: int = Field(default=1000, gt=0)
+    vector_type: Literal["float32", "float16"] = "float32"
+
+    @field_validator("measures")
+    @classmethod
+    def _some(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        if not measures:
+            raise ValueError("no measure named")
+        return measures
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
+    """Turn the first complaint of pydantic about a (nested) model into our error, naming the valid keys."""
+    first = error.errors()[0]
+    cause = (first.get("ctx") or {}).get("error")
+    path = [part for part in first["loc"] if isinstance(part, str)]
+    where = ".".join(path) or model.__name__
+    if isinstance(cause, InputError):
+        return InputError(cause.problem, where=f"{where}.{cause.where}", fix=cause.fix)
+    if first["type"] == "extra_forbidden":
+        return InputError("unknown key", where=where, fix=f"Valid keys here: {', '.join(keys_at(model, path[:-1]))}.")
+    problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+    given = "" if first["type"] in ("value_error", "missing") else f" (got {first['input']!r})"
+    return InputError(problem + given, where=where, fix="Correct this key.")
+
+
+def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Names of the fields of the model that `path` leads to.
+
+    Example:
+        >>> keys_at(NegativesSpec, [])
+        ['source', 'depth', 'random_negatives', 'seed']
+    """
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+            return []
+        model = field.annotation
+    return [name for name, field in model.model_fields.items() if not field.exclude]
+
+
+def is_place(name: str) -> bool:
+    """Whether a name is a path on this machine, which no record may hold.
+
+    Example:
+        >>> is_place("squad"), is_place("../shared/data/squad"), is_place("google/electra-base-generator")
+        (False, True, False)
+    """
+    return Path(name).expanduser().exists() or name.startswith((".", "/", "~"))
