@@ -54,7 +54,7 @@ def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Titl
 
     A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the room is kept whole
     and the other takes the rest; if both are longer, the room is split in half, and an odd piece goes to the longer
-    one (to the body where they are equal). A passage without title is a single segment, whatever the mode.
+    one (to the body where they are equal). A passage that lacks title or body is a single segment in every mode.
 
     Args:
         title, body: `[batch]` int64, number of pieces.
@@ -68,7 +68,7 @@ def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Titl
         (array([8, 2]), array([ 9, 15]), array([20, 20]))
     """
     title = np.zeros_like(title) if mode == "none" else title
-    separate = (title > 0) & (mode == "pair")
+    separate = (title > 0) & (body > 0) & (mode == "pair")
     room = max_length - 2 - separate
     if mode == "pair":
         kept_title, kept_body = _longest_first(title, body, room)

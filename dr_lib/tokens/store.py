@@ -138,8 +138,8 @@ class TokenStore:
         Args:
             rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
             max_length: longest sequence, special tokens included, at least 4.
-            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1 (without title: [CLS] body [SEP]);
-                ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS] body [SEP].
+            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1, or [CLS] body [SEP] where there is no
+                title; ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS] body [SEP].
             pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
             side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dr_lib.errors import InputError
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side, Title
+from dr_lib.tokens.layout import Side, Title, check_layout
 from dr_lib.tokens.plan import plan_epoch
 from dr_lib.tokens.store import TokenStore, check_rows
 
@@ -53,6 +53,7 @@ class BatchStream:
         side: Side = "right",
         drop_last: bool = False,
     ):
+        check_layout(max_length, title, side, pad_to_multiple)
         if tokens_per_batch is not None and tokens_per_batch < max_length:
             raise InputError(
                 f"budget of {tokens_per_batch} cannot hold one sequence of {max_length}",
@@ -63,18 +64,17 @@ class BatchStream:
         self._rows = _checked_subset(rows, len(store))
         self._layout = {"max_length": max_length, "title": title, "pad_to_multiple": pad_to_multiple, "side": side}
         self._lengths = store.lengths(max_length, title)[self._rows]
-        self._cutting = {
-            "tokens_per_batch": tokens_per_batch, "fixed_rows": fixed_rows, "seed": seed,
-            "window": window, "multiple": pad_to_multiple, "drop_last": drop_last,
-        }  # fmt: skip
+        self._cutting = {"tokens_per_batch": tokens_per_batch, "fixed_rows": fixed_rows, "drop_last": drop_last}
+        self._order = {"seed": seed, "window": window, "multiple": pad_to_multiple}
+        self._varies = window is not None and fixed_rows is None
         self.plan = lru_cache(maxsize=PLANS_KEPT)(self._plan)
-        self._first_steps = [0]
+        self._first_steps = [0, len(self.plan(0))]
         if not self.plan(0):
             raise InputError("no full batch", where="drop_last", fix="Keep the last batch or make batches smaller.")
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Number of batches of an epoch; the same for every epoch unless both a budget and a window are set."""
-        return len(self.plan(epoch if self._varies else 0))
+        return len(self.plan(epoch)) if self._varies else self._first_steps[1]
 
     def batch(self, step: int) -> TokenBatch:
         """The batch of a step, counted from 0 over all epochs."""
@@ -92,12 +92,8 @@ class BatchStream:
         epoch = bisect_right(self._first_steps, step) - 1
         return epoch, step - self._first_steps[epoch]
 
-    @property
-    def _varies(self) -> bool:
-        return self._cutting["window"] is not None and self._cutting["fixed_rows"] is None
-
     def _plan(self, epoch: int) -> list[np.ndarray]:
-        return [self._rows[batch] for batch in plan_epoch(self._lengths, epoch=epoch, **self._cutting)]
+        return [self._rows[batch] for batch in plan_epoch(self._lengths, epoch=epoch, **self._cutting, **self._order)]
 
 
 def _checked_subset(rows: np.ndarray | None, size: int) -> np.ndarray:
