@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: weights and optimiser as safetensors, everything else as checksummed JSON.
+"""Checkpoints that are whole or absent: weights and optimiser as safetensors, everything else as checksummed JSON::
 
     folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
                              optimizer.safetensors  AdamW's moments, named after their parameters

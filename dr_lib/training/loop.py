@@ -73,9 +73,8 @@ def train(
     last = settings.steps if stop_after is None else min(settings.steps, stop_after)
     ready = feed(batches, run.micro_steps(last), run.device)
     looks = look_every(run.device, settings)
-    with tqdm(
-        total=settings.steps, initial=log.step, desc=title, disable=not (progress and accelerator.is_main_process)
-    ) as bar:
+    shown = progress and accelerator.is_main_process
+    with tqdm(total=settings.steps, initial=log.step, desc=title, disable=not shown, mininterval=0.5) as bar:
         for step in range(log.step + 1, last + 1):
             rate = learning_rate(settings, step)
             set_learning_rate(run.optimizer, rate)
@@ -93,9 +92,7 @@ def train(
             saves = step % settings.checkpoint_every == 0 or step == last
             if ends_row or saves or step % looks == 0:
                 meter.fetch(lambda index, name: run.explain(batches, index, name))
-                bar.set_postfix_str(
-                    f"loss {meter.mean('loss'):.3f}, lr {rate:.1e}, {meter.rate():,.0f} tokens/s", False
-                )
+                bar.set_postfix_str(meter.told(rate), refresh=False)
             run.stepper.step()
             run.stepper.zero_grad()
             log.step = step

@@ -44,6 +44,11 @@ def step_seed(seed: int, micro_step: int, stream: int) -> int:
 
 
 def seed_step(seed: int, micro_step: int, generator: torch.Generator) -> None:
-    """Seed torch's global generators (dropout) and the step's own `generator` (masks, samples) for one micro-step."""
-    torch.manual_seed(step_seed(seed, micro_step, 0))
+    """Seed the global generators of CPU and device (dropout) and the step's own `generator` (masks, samples).
+
+    `torch.manual_seed` would do the first, but notes a stack trace for each kind of absent accelerator, at every step.
+    """
+    torch.default_generator.manual_seed(step_seed(seed, micro_step, 0))
+    if generator.device.type == "cuda":
+        torch.cuda.manual_seed(step_seed(seed, micro_step, 0))
     generator.manual_seed(step_seed(seed, micro_step, 1))
