@@ -3,7 +3,6 @@
 Page of the book: practice/own-corpus. Three stages, so that another size of model shares vocabulary and tokens.
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,7 +134,8 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     if to is None:
         return made / "model"
     with fresh_folder(to) as draft:
-        shutil.copytree(made / "model", draft, dirs_exist_ok=True)
+        for file in (made / "model").iterdir():
+            (draft / file.name).write_bytes(file.read_bytes())  # bytes alone: safetensors writes files for one user
         write_json(draft / "record.json", base_record(recipe, made, cache.manifest(stage)))
     return to
 

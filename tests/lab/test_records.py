@@ -1,0 +1,104 @@
+"""Records: whole or absent, refused when altered, without a trace of the machine's places."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.files import json_digest
+from dr_lib.lab import records
+from dr_lib.lab.records import Record, load_record, load_records, pack_ids, pack_scores, unpack_ids
+
+
+def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, **changes) -> Record:
+    recipe = {"seed": seed, "objective": {"name": "simlm"}}
+    values = {
+        "study": "simlm/table08", "label": label, "scale": "smoke", "seed": seed, "recipe": recipe,
+        "recipe_digest": json_digest(recipe), "keys": {"evaluation": key},
+        "data": {"collection": {"name": "squad", "digest": "c0"}}, "query_ids": pack_ids(["q1", "q2"]),
+        "scores": {"MRR@10": pack_scores(np.array([1.0, 0.5]))}, "means": {"MRR@10": 0.75}, "training": {},
+        "seconds": {"evaluation": 1.0}, "versions": {}, "machine": {}, "commit": {"id": None, "changed": None},
+        "created": "2026-01-01T00:00:00+00:00",
+    }  # fmt: skip
+    return Record(**values | changes)
+
+
+def test_a_record_comes_back_as_it_was_saved(tmp_path):
+    record = make_record()
+    loaded = load_record(record.save(tmp_path))
+    assert loaded == record
+    assert loaded.per_query("MRR@10").tolist() == [1.0, 0.5]
+    assert unpack_ids(loaded.query_ids) == ["q1", "q2"]
+
+
+def test_an_altered_record_is_refused(tmp_path):
+    path = make_record().save(tmp_path)
+    path.write_text(path.read_text().replace('"MRR@10": 0.75', '"MRR@10": 0.95'))
+    with pytest.raises(InputError, match=rf"{path.name}.*checksum"):
+        load_record(path)
+
+
+def test_a_truncated_record_is_refused(tmp_path):
+    path = make_record().save(tmp_path)
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(InputError, match="not valid JSON"):
+        load_record(path)
+
+
+def rewrite(path, **changes):
+    """Change fields and give the file a right checksum again, as a careful hand could."""
+    content = json.loads(path.read_text()) | changes
+    content.pop("checksum")
+    path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recipe": {"seed": 0, "objective": {"name": "mlm"}}}, "digest"),
+        ({"seed": 3}, "seed"),
+        ({"scores": {"MRR@10": pack_scores(np.array([1.0]))}}, "number of scores"),
+        ({"scores": {"MRR@10": "???"}}, "broken scores"),
+        ({"format": 0}, "format"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(tmp_path, changes, said):
+    path = make_record().save(tmp_path)
+    rewrite(path, **changes)
+    with pytest.raises(InputError, match=said):
+        load_record(path)
+
+
+def test_a_record_of_another_recipe_is_refused():
+    record = make_record()
+    record.check_matches(record.recipe_digest)
+    with pytest.raises(InputError, match="made from recipe"):
+        record.check_matches("0" * 64)
+
+
+def test_an_unknown_measure_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match=r"nDCG.*MRR@10"):
+        make_record().per_query("nDCG@10")
+
+
+def test_records_are_read_by_study_in_order(tmp_path):
+    for record in (make_record(seed=1), make_record(seed=0), make_record("none"), make_record(study="other/table01")):
+        record.save(tmp_path)
+    found = load_records(tmp_path, "simlm/table08")
+    assert [(record.label, record.seed) for record in found] == [("30% / 50%", 0), ("30% / 50%", 1), ("none", 0)]
+    assert load_records(tmp_path / "missing") == []
+
+
+def test_publishing_replaces_the_earlier_record_of_the_same_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(records.places, "records_root", lambda: tmp_path)
+    records.publish([make_record(key="11" * 32), make_record(seed=1)])
+    records.publish([make_record(key="22" * 32)])
+    kept = load_records(tmp_path / "smoke")
+    assert [(record.seed, record.keys["evaluation"][:2]) for record in kept] == [(0, "22"), (1, "ab")]
+
+
+def test_packed_scores_keep_every_bit():
+    values = np.random.default_rng(0).random(1000).astype(np.float32)
+    assert np.array_equal(records.unpack_scores(pack_scores(values)), values)
