@@ -1,0 +1,97 @@
+"""The page checks find what they should, and the table of contents and the pages agree."""
+
+import re
+from pathlib import Path
+
+import pytest
+from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
+
+from dr_lib.report.theme import DARK, LIGHT
+
+BOOK = ROOT / "book"
+GENERATED = {"reference/status", "reference/data"}
+STATES = ("held", "reversed", "inconclusive", "not run")
+WORDS = "<article>" + "word " * 50 + "</article>"
+
+
+def pages(folder: Path, **texts: str) -> dict[Path, Page]:
+    """Write pages and read them back as the checker does."""
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text)
+    return {path.resolve(): Page(path.read_text()) for path in folder.glob("*.html")}
+
+
+def test_missing_and_empty_pages_are_named(tmp_path):
+    found = pages(tmp_path, full=WORDS, empty="<article>Title</article><p>" + "aside " * 99 + "</p>")
+    assert list(missing_or_empty(tmp_path, ["full", "empty", "gone"], found)) == [
+        "empty: the page is empty (1 words)",
+        "gone: the page is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//fonts.example/a.css">',
+        '<img src="http://img.example/a.png">',
+        '<img srcset="a.png 1x, https://img.example/b.png 2x">',
+        '<style>@import "https://fonts.example/b.css";</style>',
+        '<p style="background: url(https://img.example/c.png)">x</p>',
+    ],
+)
+def test_anything_fetched_from_another_host_is_named(tmp_path, tag):
+    assert len(list(fetched(tmp_path, pages(tmp_path, page=tag)))) == 1
+
+
+def test_fonts_in_style_sheets_are_looked_at(tmp_path):
+    (tmp_path / "a.css").write_text("@font-face { src: url('https://fonts.example/a.woff2'); }")
+    assert list(fetched(tmp_path, {})) == ["a.css: loads https://fonts.example/a.woff2"]
+
+
+def test_links_to_other_sites_are_not_fetched(tmp_path):
+    text = '<a href="https://arxiv.org">paper</a><link rel="canonical" href="https://book.example/">'
+    assert not list(fetched(tmp_path, pages(tmp_path, page=text)))
+
+
+def test_dead_links_and_anchors_are_named(tmp_path):
+    found = pages(
+        tmp_path, a='<p id="here"></p><a href="b.html#there">b</a><a href="c.html">c</a><a href="#here">h</a>', b=""
+    )
+    assert sorted(dead_links(tmp_path.resolve(), found)) == [
+        "a.html: b.html#there has no such anchor",
+        "a.html: c.html leads nowhere",
+    ]
+
+
+def test_folder_without_a_book_is_said_to_be_one(tmp_path):
+    assert "has not been built" in faults(tmp_path, ROOT / "_toc.yml")[0]
+
+
+def test_every_page_is_in_the_contents_and_the_other_way_round():
+    written = {path.relative_to(BOOK).with_suffix("").as_posix() for path in BOOK.rglob("*.md")}
+    notebooks = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "notebooks").rglob("*.ipynb")}
+    listed = set(expected_pages(ROOT / "_toc.yml")) - {"genindex", "search"}
+    assert listed == written | notebooks | GENERATED
+
+
+def test_every_page_named_in_the_code_exists():
+    listed = set(expected_pages(ROOT / "_toc.yml"))
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in (ROOT / "dr_lib").rglob("*.py")
+        for name in re.findall(r"\b((?:ideas|papers|practice|reference)/[a-z][a-z-]*)\b(?!/)", path.read_text())
+        if not (BOOK / name).is_dir()
+    }
+    assert not {(path, name) for path, name in named if name not in listed}
+
+
+def test_every_verdict_has_a_badge():
+    css = (BOOK / "_static" / "book.css").read_text()
+    assert all(f".verdict-{state.replace(' ', '-')}" in css for state in STATES)
+
+
+def test_style_sheet_and_figures_use_the_same_colours():
+    light, dark = (BOOK / "_static" / "book.css").read_text().split('html[data-theme="dark"]', 1)
+    assert f"--dr-blue: {LIGHT.recorded}" in light and f"--dr-warm: {LIGHT.live}" in light
+    assert f"--dr-blue: {DARK.recorded}" in dark and f"--dr-warm: {DARK.live}" in dark

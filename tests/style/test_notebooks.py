@@ -1,0 +1,62 @@
+"""Notebooks are stored bare, take parameters, and stay short; every scale file is valid."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from dr_lib.lab import recipe_for
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+SCALES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
+
+
+def parameters(path: Path) -> list[nbformat.NotebookNode]:
+    """Cells that papermill sets."""
+    return [cell for cell in nbformat.read(path, as_version=4).cells if "parameters" in cell.metadata.get("tags", [])]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_stored_without_outputs(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    ran = [cell for cell in cells if cell.outputs or cell.execution_count is not None]
+    assert not ran, f"strip it: .venv/bin/nbstripout {path.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_has_one_cell_of_parameters(path):
+    assert len(parameters(path)) == 1
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_short_and_defines_no_class(path):
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert len(cells) <= 20
+    assert not [source for source in code if "\nclass " in f"\n{source}" or len(source.splitlines()) > 30]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_begins_with_its_title(path):
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+
+
+def test_all_scales_are_there():
+    assert {"smoke", "laptop", "gpu", "paper"} == {path.stem for path in SCALES}
+
+
+@pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
+def test_scale_gives_a_valid_recipe(path):
+    values = yaml.safe_load(path.read_text())
+    recipe_for(values.get("recipe"))
+
+
+@pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
+def test_scale_sets_only_what_notebooks_take(path):
+    names = set(yaml.safe_load(path.read_text()))
+    for notebook in NOTEBOOKS:
+        source = parameters(notebook)[0].source
+        assert not {name for name in names if f"{name} =" not in source and f"{name}:" not in source}, notebook.name
