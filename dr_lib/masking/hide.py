@@ -58,17 +58,25 @@ def hide(
     ids = batch.input_ids
     if policy == "mask":
         return ids.masked_fill(mask, mask_id)
-    lot = torch.rand(ids.shape, generator=generator, device=ids.device)
-    replaced = torch.where(lot < 0.9, _random_ids(ids, vocab_size, special_ids, generator), ids)
-    return torch.where(mask, replaced.masked_fill_(lot < 0.8, mask_id), ids)
+    runs, free = _banned_runs(vocab_size, special_ids)
+    # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the vocabulary, above 9 nothing.
+    lot = torch.rand(ids.shape, generator=generator, device=ids.device, dtype=torch.float64).mul_(10)
+    drawn = ((lot - 8) * free).long()
+    for start, length in runs:
+        drawn += (drawn >= start) * length
+    hidden = torch.where(lot < 8, mask_id, drawn)
+    return torch.where(mask & (lot < 9), hidden, ids)
 
 
-def _random_ids(like: Tensor, vocab_size: int, special_ids: Iterable[int], generator: torch.Generator) -> Tensor:
-    """Ids drawn evenly from the vocabulary without `special_ids`, in the shape of `like`."""
+def _banned_runs(vocab_size: int, special_ids: Iterable[int]) -> tuple[list[list[int]], int]:
+    """Special ids as runs of neighbours (start and length, from the left), and how many other ids there are."""
     banned = sorted({id_ for id_ in special_ids if 0 <= id_ < vocab_size})
     if vocab_size <= len(banned):
         raise InputError("no id left to draw from", where="special_ids", fix="Give fewer ids, or a larger vocabulary.")
-    drawn = torch.randint(vocab_size - len(banned), like.shape, generator=generator, device=like.device)
-    for id_ in banned:  # step over each banned id, smallest first
-        drawn += drawn >= id_
-    return drawn
+    runs: list[list[int]] = []
+    for id_ in banned:
+        if runs and id_ == sum(runs[-1]):
+            runs[-1][1] += 1
+        else:
+            runs.append([id_, 1])
+    return runs, vocab_size - len(banned)

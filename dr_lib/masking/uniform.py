@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.masking.budget import Budget, piece_budget
-from dr_lib.masking.words import random_priorities, take_words
+from dr_lib.masking.words import random_keys, take_words
 from dr_lib.tokens.batch import TokenBatch
 
 
@@ -37,5 +37,5 @@ def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budge
     limit = piece_budget(batch, rate, budget)
     if rate == 0:
         return torch.zeros_like(batch.special)
-    pieces = torch.arange(batch.special.shape[1], device=batch.special.device).expand_as(batch.special)
-    return take_words(random_priorities(pieces, generator), pieces, batch.special, limit)
+    pieces = torch.arange(batch.special.shape[1], device=batch.special.device).expand(batch.special.shape)
+    return take_words(random_keys(pieces, batch.special, generator), limit)

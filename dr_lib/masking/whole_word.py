@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.masking.budget import Budget, piece_budget
-from dr_lib.masking.words import random_priorities, take_words, words_of
+from dr_lib.masking.words import random_keys, take_words, words_of
 from dr_lib.tokens.batch import TokenBatch
 
 
@@ -47,6 +47,4 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     limit = piece_budget(batch, rate, budget)
     if rate == 0:
         return torch.zeros_like(batch.special)
-    words = words_of(batch)
-    priorities = random_priorities(words, generator).gather(1, words)
-    return take_words(priorities, words, batch.special, limit)
+    return take_words(random_keys(words_of(batch), batch.special, generator), limit)

@@ -6,7 +6,8 @@ import torch
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.masking.words import take_words, words_of
+from dr_lib.masking import words as words_module
+from dr_lib.masking.words import random_keys, ranked_keys, take_words, words_of
 
 
 def take_one_by_one(priorities, words, special, budget):
@@ -29,29 +30,47 @@ def random_words(rows, longest, words, seed):
     return [rng.integers(1, longest + 1, rng.integers(0, words + 1)).tolist() for _ in range(rows)]
 
 
+def take_on_device(keys, budget, monkeypatch):
+    """The way of a GPU, on a CPU."""
+    with monkeypatch.context() as patch:
+        patch.setattr(words_module, "_sort_rows", lambda keys: keys.sort(dim=1))
+        return take_words(keys, budget)
+
+
+def compare_all_ways(batch, scores, budget, monkeypatch):
+    words = words_of(batch)
+    keys = ranked_keys(scores.gather(1, words), words, batch.special)
+    expected = take_one_by_one(-scores.gather(1, words).numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
+    np.testing.assert_array_equal(take_words(keys, budget).numpy(), expected)
+    np.testing.assert_array_equal(take_on_device(keys, budget, monkeypatch).numpy(), expected)
+    return expected
+
+
 @pytest.mark.parametrize("longest", [1, 2, 5, 17])
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8, 1.0])
-def test_words_are_taken_as_one_by_one(batch_of, longest, rate):
+def test_words_are_taken_as_one_by_one(batch_of, longest, rate, monkeypatch):
     batch = batch_of(random_words(200, longest, 30, seed=longest))
-    words = words_of(batch)
-    rng = np.random.default_rng(1)
-    per_word = torch.from_numpy(rng.integers(0, 2**38, words.shape))
-    priorities = per_word.gather(1, words)
+    scores = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1)).round(decimals=1)
     budget = ((~batch.special).sum(1) * rate).round().long().clamp(min=1)
-    mask = take_words(priorities, words, batch.special, budget)
-    expected = take_one_by_one(priorities.numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
-    np.testing.assert_array_equal(mask.numpy(), expected)
+    compare_all_ways(batch, scores, budget, monkeypatch)
 
 
-def test_a_staircase_of_overshooting_words_is_resolved_to_the_last_step(batch_of):
+def test_a_staircase_of_overshooting_words_is_resolved_to_the_last_step(batch_of, monkeypatch):
     # 10 overshoots what 1 leaves of 10, 9 what the next 1 leaves, and so on: one round a step.
-    sizes = [length for step in range(10, 0, -1) for length in (1, step)]
-    batch = batch_of([sizes])
-    words = words_of(batch)
-    mask = take_words(words.clone(), words, batch.special, torch.tensor([10]))
-    expected = take_one_by_one(words.numpy(), words.numpy(), batch.special.numpy(), np.array([10]))
-    np.testing.assert_array_equal(mask.numpy(), expected)
+    batch = batch_of([[length for step in range(10, 0, -1) for length in (1, step)]])
+    scores = -torch.arange(batch.special.shape[1], dtype=torch.float32)[None]
+    mask = compare_all_ways(batch, scores, torch.tensor([10]), monkeypatch)
     assert mask.sum() == 10
+
+
+@pytest.mark.parametrize("length", [130, 300])
+def test_random_order_is_taken_as_one_by_one(batch_of, source, length, monkeypatch):
+    batch = batch_of(random_words(60, 6, 30, seed=9), length=length)
+    words, budget = words_of(batch), ((~batch.special).sum(1) * 0.4).round().long()
+    keys = random_keys(words, batch.special, source)
+    expected = take_one_by_one(keys.numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
+    np.testing.assert_array_equal(take_words(keys, budget).numpy(), expected)
+    np.testing.assert_array_equal(take_on_device(keys, budget, monkeypatch).numpy(), expected)
 
 
 def test_words_stay_whole_and_special_positions_visible(batch_of, source):
