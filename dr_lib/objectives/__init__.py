@@ -10,8 +10,9 @@ from dr_lib.models import check_fit, check_generator
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
+from dr_lib.objectives.simlm import Simlm
 
-METHODS: dict[str, type[Objective]] = {"none": NoObjective, "mlm": Mlm}
+METHODS: dict[str, type[Objective]] = {"none": NoObjective, "mlm": Mlm, "simlm": Simlm}
 
 __all__ = ["METHODS", "Objective", "Settings", "create", "method", "names", "parameters"]
 

@@ -11,7 +11,7 @@ IGNORED = -100
 
 
 def predict_tokens(
-    model: PreTrainedModel, hidden: Tensor, labels: Tensor, at_most: int | None = None
+    model: PreTrainedModel, hidden: Tensor, labels: Tensor, at_most: int | None = None, *, by_passage: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy of the labelled positions under the model's own head, and the share it gets right.
 
@@ -19,15 +19,19 @@ def predict_tokens(
         hidden: `[batch, length, hidden]` last-layer states of encoder or decoder.
         labels: `[batch, length]` int64 clean ids, -100 where there is nothing to predict.
         at_most: a bound on the number of labels, known without looking (see `models.rows_of`).
+        by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
 
     Returns:
         The loss (float32 scalar with gradient; 0 without labels) and the accuracy (detached).
     """
     counted = labels != IGNORED
     rows = rows_of(counted, at_most)
+    weights = (counted / counted.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
     head = lm_head(model)
     states = head.transform(hidden.flatten(0, 1)[rows])
-    loss, correct = losses.chunked_cross_entropy(states, head.weight, head.bias, labels.flatten()[rows])
+    loss, correct = losses.chunked_cross_entropy(
+        states, head.weight, head.bias, labels.flatten()[rows], weights=weights
+    )
     return loss, torch.as_tensor(correct) / counted.sum().clamp(min=1)
 
 

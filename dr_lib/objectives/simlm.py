@@ -100,8 +100,9 @@ class Simlm(Objective):
         decoded = self.decoder(embed(self.model, decoder_ids, types), hidden[:, 0], batch)
 
         labels = labels_at(batch.input_ids, self.predictable(batch))
-        encoder_loss, encoder_accuracy = predict_tokens(self.model, hidden, labels, mean=chosen.loss_mean)
-        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, labels, mean=chosen.loss_mean)
+        by_passage = chosen.loss_mean == "paper"
+        encoder_loss, encoder_accuracy = predict_tokens(self.model, hidden, labels, by_passage=by_passage)
+        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, labels, by_passage=by_passage)
         loss = encoder_loss + decoder_loss
         if learned:
             loss = loss + chosen.generator_weight * learned["generator_loss"]
