@@ -1,0 +1,122 @@
+"""Hard negatives from a ranking, as SimLM prepares them.
+
+Of a query's ranking the labelled positives are dropped, the first `depth` passages kept, shuffled and cut to `keep`;
+random passages fill the list up, and it is shuffled again. So a contiguous window of the list is a random draw, and
+training walks through windows epoch by epoch. There is no filter for unlabelled positives. The same draw serves BM25
+and mined negatives. Page of the book: ideas/negatives.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dr_lib.errors import InputError
+from dr_lib.retrieval.ranking import Ranking
+
+QUERIES_AT_ONCE = 8_192
+
+
+def mine_negatives(
+    ranking: Ranking,
+    positives: Sequence[np.ndarray],
+    *,
+    passages: int,
+    depth: int = 200,
+    keep: int | None = None,
+    random_negatives: int = 10,
+    seed: int = 0,
+) -> np.ndarray:
+    """Draw the list of negatives of each query.
+
+    Args:
+        ranking: the ranking to mine, best first.
+        positives: rows of the positives of each query, in the ranking's order (`retrieval.judged_rows`).
+        passages: size of the collection, from which random negatives are drawn.
+        depth: passages kept of the ranking, after the positives are dropped (SimLM: 200, NQ: 100).
+        keep: at most so many of those after shuffling; `depth` if None.
+        random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than `keep`; never
+            one of the ranking or a positive.
+        seed: of all draws.
+
+    Returns:
+        `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the collection has no
+        further passage, -1 fills the end.
+
+    Raises:
+        InputError: sizes that do not fit, or a number out of range.
+
+    Example:
+        >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
+        >>> drawn = mine_negatives(ranking, [np.array([3])], passages=9, depth=2, random_negatives=1)
+        >>> sorted(drawn[0])[:2] == [1, 2], 3 in drawn
+        (True, False)
+    """
+    keep = depth if keep is None else keep
+    if len(positives) != len(ranking):
+        problem = f"{len(ranking)} queries ranked, positives of {len(positives)} given"
+        raise InputError(problem, where="positives", fix="Give one array of rows a query, in the ranking's order.")
+    for name, value, least in (("depth", depth, 1), ("keep", keep, 0), ("random_negatives", random_negatives, 0)):
+        if value < least:
+            raise InputError(f"{value} is below {least}", where=name, fix=f"Give at least {least}.")
+    out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
+    for start in range(0, len(ranking), QUERIES_AT_ONCE):
+        part = slice(start, start + QUERIES_AT_ONCE)
+        ranked = np.asarray(ranking.rows[part]).astype(np.int64)
+        if ranked.max(initial=-1) >= passages:
+            fix = "Give the collection that the ranking was made on."
+            raise InputError(f"row {ranked.max()} of {passages} passages", where="ranking", fix=fix)
+        out[part] = _draw(ranked, positives[part], passages, depth, keep, out.shape[1], [seed, start])
+    return out
+
+
+def _draw(
+    ranked: np.ndarray, positives: Sequence[np.ndarray], passages: int, depth: int, keep: int, width: int, seed: list
+) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    positive_keys = _keys(np.repeat(np.arange(len(positives)), [len(p) for p in positives]), positives, passages)
+    ranked_keys = np.arange(len(ranked))[:, None] * passages + ranked
+    usable = (ranked >= 0) & ~np.isin(ranked_keys, positive_keys)
+    first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]
+    hard = np.where(np.take_along_axis(usable, first, axis=1), np.take_along_axis(ranked, first, axis=1), -1)
+    drawn = np.full((len(ranked), width), -1, np.int64)
+    hard = _shuffle(hard, rng)[:, :keep]
+    drawn[:, : hard.shape[1]] = hard
+    taken = np.union1d(ranked_keys[ranked >= 0], positive_keys)
+    _fill_with_random(drawn, taken, passages, rng)
+    return _shuffle(drawn, rng)
+
+
+def _keys(queries: np.ndarray, rows: Sequence[np.ndarray], passages: int) -> np.ndarray:
+    return queries * passages + np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64)
+
+
+def _shuffle(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each line in random order, -1 last."""
+    places = np.where(rows >= 0, rng.random(rows.shape), 2.0)
+    return np.take_along_axis(rows, np.argsort(places, axis=1, kind="stable"), axis=1)
+
+
+def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: np.random.Generator) -> None:
+    """Replace each -1 of `drawn` by a random row that its query has not taken, while there is one.
+
+    Drawing and throwing away what is taken is fast while most passages are free; a query that is short of free
+    passages picks from the list of them.
+    """
+    missing = (drawn < 0).sum(axis=1)
+    free = passages - np.bincount(taken // passages, minlength=len(drawn))
+    for query in np.flatnonzero((missing > 0) & (free < 2 * missing + passages // 8)):
+        own = taken[slice(*np.searchsorted(taken, [query * passages, (query + 1) * passages]))] - query * passages
+        pool = rng.permutation(np.setdiff1d(np.arange(passages), own, assume_unique=True))[: missing[query]]
+        drawn[query, np.flatnonzero(drawn[query] < 0)[: len(pool)]] = pool
+        missing[query] = 0
+    while missing.any():
+        queries = np.repeat(np.flatnonzero(missing), missing[missing > 0])
+        keys = queries * passages + rng.integers(0, passages, len(queries))
+        distinct, first = np.unique(keys, return_index=True)
+        first = first[~np.isin(distinct, taken)]
+        queries, keys = queries[np.sort(first)], keys[np.sort(first)]
+        rank = np.arange(len(queries)) - np.searchsorted(queries, queries)
+        hole = np.argsort(drawn >= 0, axis=1, kind="stable")
+        drawn[queries, hole[queries, rank]] = keys - queries * passages
+        missing -= np.bincount(queries, minlength=len(drawn))
+        taken = np.union1d(taken, keys)
