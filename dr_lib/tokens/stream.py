@@ -10,7 +10,7 @@ import numpy as np
 
 from dr_lib.errors import InputError
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side, Title, check_layout
+from dr_lib.tokens.layout import Side, Title, check_layout, padded_length
 from dr_lib.tokens.plan import plan_epoch
 from dr_lib.tokens.store import TokenStore, check_rows
 
@@ -63,9 +63,9 @@ class BatchStream:
         self.store = store
         self._rows = _checked_subset(rows, len(store))
         self._layout = {"max_length": max_length, "title": title, "pad_to_multiple": pad_to_multiple, "side": side}
-        self._lengths = store.lengths(max_length, title)[self._rows]
+        self._lengths = padded_length(store.lengths(max_length, title)[self._rows], pad_to_multiple, max_length)
         self._cutting = {"tokens_per_batch": tokens_per_batch, "fixed_rows": fixed_rows, "drop_last": drop_last}
-        self._order = {"seed": seed, "window": window, "multiple": pad_to_multiple}
+        self._order = {"seed": seed, "window": window, "multiple": 1}
         self._varies = window is not None and fixed_rows is None
         self.plan = lru_cache(maxsize=PLANS_KEPT)(self._plan)
         self._first_steps = [0, len(self.plan(0))]
