@@ -1,0 +1,186 @@
+"""The contrastive loss against sums written out in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+
+RELEASED = ("query_passage", "positive_query", "query_query", "positive_positive")
+PAPER = ("query_passage", "positive_passage")
+CHOICES = {"released": RELEASED, "paper": PAPER, "query_passage": ("query_passage",)}
+
+
+def written_out(queries, passages, tau, normalise, blocks, relevant=None):
+    """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is no negative of query i."""
+    batch, n = len(queries), len(passages) // len(queries)
+    if normalise:
+        queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+        passages = passages / np.linalg.norm(passages, axis=1, keepdims=True)
+    relevant = np.zeros((batch, batch * n), bool) if relevant is None else relevant
+    total = 0.0
+    for i in range(batch):
+        positive = passages[i * n]
+        strangers = [j for j in range(batch) if j != i and not relevant[j, i * n]]
+        unrelated = [j for j in strangers if not relevant[i, j * n]]
+        columns = [c for c in range(batch * n) if c != i * n and not relevant[i, c]]
+        target = queries[i] @ positive / tau
+        terms = [target, *(queries[i] @ passages[c] / tau for c in columns)]
+        if "positive_query" in blocks:
+            terms += [positive @ queries[j] / tau for j in strangers]
+        if "query_query" in blocks:
+            terms += [queries[i] @ queries[j] / tau for j in unrelated]
+        if "positive_positive" in blocks:
+            terms += [positive @ passages[j * n] / tau for j in unrelated]
+        if "positive_passage" in blocks:
+            terms += [positive @ passages[c] / tau for c in columns]
+        highest = max(terms)
+        total += highest + np.log(sum(np.exp(t - highest) for t in terms)) - target
+    return total / batch
+
+
+def slopes(function, array, step=1e-6):
+    """Central finite differences."""
+    result = np.zeros_like(array)
+    for place in np.ndindex(array.shape):
+        moved = array.copy()
+        moved[place] += step
+        above = function(moved)
+        moved[place] -= 2 * step
+        result[place] = (above - function(moved)) / (2 * step)
+    return result
+
+
+def vectors(batch, n, hidden=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, hidden)), rng.normal(size=(batch * n, hidden))
+
+
+def as_tensors(*arrays):
+    return [torch.tensor(a, dtype=torch.float32, requires_grad=True) for a in arrays]
+
+
+@pytest.mark.parametrize("blocks", CHOICES)
+@pytest.mark.parametrize(("batch", "n"), [(4, 3), (3, 1), (1, 4), (2, 2)])
+@pytest.mark.parametrize(("tau", "normalise"), [(0.05, True), (1.0, False)])
+def test_value_and_gradients_are_those_written_out(blocks, batch, n, tau, normalise):
+    q, p = vectors(batch, n)
+    queries, passages = as_tensors(q, p)
+    loss = losses.contrastive(queries, passages, temperature=tau, normalise=normalise, blocks=blocks)
+    loss.backward()
+    names = CHOICES[blocks]
+    np.testing.assert_allclose(loss.item(), written_out(q, p, tau, normalise, names), rtol=2e-5, atol=1e-6)
+    to_queries = slopes(lambda moved: written_out(moved, p, tau, normalise, names), q)
+    to_passages = slopes(lambda moved: written_out(q, moved, tau, normalise, names), p)
+    np.testing.assert_allclose(queries.grad, to_queries, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(passages.grad, to_passages, rtol=1e-3, atol=1e-4)
+
+
+def test_two_queries_of_two_passages_make_a_softmax_over_seven_terms():
+    q, p = vectors(2, 2)
+    e = lambda a, b: np.exp(a @ b)  # noqa: E731
+    first = e(q[0], p[0]) / (
+        e(q[0], p[0]) + e(q[0], p[1]) + e(q[0], p[2]) + e(q[0], p[3]) + e(p[0], q[1]) + e(q[0], q[1]) + e(p[0], p[2])
+    )
+    second = e(q[1], p[2]) / (
+        e(q[1], p[0]) + e(q[1], p[1]) + e(q[1], p[2]) + e(q[1], p[3]) + e(p[2], q[0]) + e(q[1], q[0]) + e(p[2], p[0])
+    )
+    loss = losses.contrastive(*as_tensors(q, p), temperature=1.0, normalise=False, blocks="released")
+    np.testing.assert_allclose(loss.item(), -(np.log(first) + np.log(second)) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_preset_is_the_tuple_of_its_blocks(name):
+    tensors = as_tensors(*vectors(4, 2))
+    assert losses.contrastive(*tensors, blocks=name) == losses.contrastive(*tensors, blocks=CHOICES[name])
+
+
+@pytest.mark.parametrize("blocks", CHOICES)
+def test_copies_of_the_positive_are_no_negatives(blocks):
+    q, p = vectors(4, 2)
+    ids = torch.tensor([7, 1, 7, 2, 3, 7, 4, 3])  # query 1 shares the positive; rows 5 and 7 copy positives
+    relevant = (ids[::2, None] == ids).numpy()
+    for query in range(4):
+        relevant[query, 2 * query] = False
+    loss = losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks, passage_ids=ids)
+    np.testing.assert_allclose(loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5)
+    assert loss < losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks)
+
+
+@pytest.mark.parametrize("blocks", CHOICES)
+def test_known_positives_are_no_negatives_but_the_own_one_stays(blocks):
+    q, p = vectors(4, 2)
+    known = torch.zeros(4, 8, dtype=torch.bool)
+    known[0, 0] = known[0, 3] = known[1, 6] = known[2, 4] = True
+    relevant = known.numpy().copy()
+    relevant[0, 0] = relevant[2, 4] = False
+    loss = losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks, known_positives=known)
+    np.testing.assert_allclose(loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5)
+
+
+def test_a_batch_of_one_passage_repeated_has_no_negatives_and_finite_gradients():
+    queries, passages = as_tensors(*vectors(3, 2))
+    loss = losses.contrastive(queries, passages, passage_ids=torch.zeros(6, dtype=torch.int64))
+    loss.backward()
+    assert loss == 0
+    assert not queries.grad.any() and not passages.grad.any()
+
+
+def test_one_query_with_one_passage_has_loss_zero():
+    queries, passages = as_tensors(*vectors(1, 1))
+    loss = losses.contrastive(queries, passages)
+    loss.backward()
+    assert loss == 0 and not queries.grad.any()
+
+
+def test_masked_passages_get_no_gradient():
+    queries, passages = as_tensors(*vectors(2, 2))
+    known = torch.zeros(2, 4, dtype=torch.bool)
+    known[:, 3] = True
+    losses.contrastive(queries, passages, known_positives=known, blocks="query_passage").backward()
+    assert not passages.grad[3].any() and passages.grad[1].any()
+
+
+def test_inputs_in_bf16_are_worked_out_in_float32():
+    q, p = vectors(4, 3)
+    queries, passages = (torch.tensor(a).bfloat16().requires_grad_() for a in (q, p))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = losses.contrastive(queries, passages)
+    loss.backward()
+    exact = written_out(queries.detach().double().numpy(), passages.detach().double().numpy(), 0.02, True, RELEASED)
+    assert loss.dtype == torch.float32 and queries.grad.dtype == torch.bfloat16
+    np.testing.assert_allclose(loss.item(), exact, rtol=1e-5)
+
+
+def test_extreme_scores_stay_finite():
+    queries, passages = as_tensors(*(1e4 * a for a in vectors(4, 2)))
+    losses.contrastive(queries, passages, temperature=0.001, normalise=False).backward()
+    assert torch.isfinite(queries.grad).all() and torch.isfinite(passages.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ("all", "unknown value 'all'"),
+        (("query_passage", "passage_query"), "unknown value 'passage_query'"),
+        (("query_query",), "no target"),
+        (("query_passage", "query_passage"), "twice"),
+        (("query_passage", "positive_positive", "positive_passage"), "twice"),
+    ],
+)
+def test_blocks_that_make_no_sense_are_refused(blocks, message):
+    with pytest.raises(InputError, match=message):
+        losses.contrastive(*as_tensors(*vectors(2, 2)), blocks=blocks)
+
+
+def test_sizes_and_temperatures_that_make_no_sense_are_refused():
+    queries, passages = as_tensors(*vectors(2, 2))
+    with pytest.raises(InputError, match="do not fit"):
+        losses.contrastive(queries, passages[:3])
+    with pytest.raises(InputError, match="do not fit"):
+        losses.contrastive(queries, passages, passage_ids=torch.arange(2))
+    with pytest.raises(InputError, match="do not fit"):
+        losses.contrastive(queries[:0], passages[:0])
+    with pytest.raises(InputError, match="temperature"):
+        losses.contrastive(queries, passages, temperature=0.0)
