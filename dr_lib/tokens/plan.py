@@ -34,7 +34,7 @@ def plan_epoch(
         window: number of rows sorted together; None sorts the whole epoch, which also makes the shapes and the number
             of batches the same in every epoch. `window=fixed_rows` gives plain random batches.
         multiple: lengths are padded to a multiple of this.
-        drop_last: leave out the one smaller batch.
+        drop_last: leave out the one smaller batch (it holds the shortest rows of the last window).
 
     Returns:
         One array of row numbers (int64) per batch; together they hold every row exactly once.
@@ -46,6 +46,7 @@ def plan_epoch(
         >>> [rows.tolist() for rows in plan_epoch(np.array([5, 16, 7, 9]), tokens_per_batch=32, seed=0, epoch=0)]
         [[2, 0], [1, 3]]
     """
+    lengths = np.asarray(lengths)
     _check(lengths, tokens_per_batch, fixed_rows, seed, epoch, window, multiple)
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(lengths))
@@ -86,12 +87,8 @@ def _check(
         raise InputError("give one of tokens_per_batch and fixed_rows", where="batches", fix="Leave the other one out.")
     if len(lengths) == 0 or np.min(lengths) < 1:
         raise InputError("no rows, or a row without length", where="lengths", fix="Give lengths of at least 1.")
-    least = {
-        "tokens_per_batch": (budget, 1),
-        "fixed_rows": (fixed_rows, 1),
-        "window": (window, 1),
-        "multiple": (multiple, 1),
-    }
-    for name, (value, lowest) in (least | {"seed": (seed, 0), "epoch": (epoch, 0)}).items():
+    counts = {"tokens_per_batch": budget, "fixed_rows": fixed_rows, "window": window, "multiple": multiple}
+    bounds = [(name, value, 1) for name, value in counts.items()] + [("seed", seed, 0), ("epoch", epoch, 0)]
+    for name, value, lowest in bounds:
         if value is not None and value < lowest:
             raise InputError(f"{value} is below {lowest}", where=name, fix=f"Give {lowest} or more.")

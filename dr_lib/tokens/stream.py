@@ -1,6 +1,7 @@
 """An endless, randomly accessible sequence of batches over a token store: the same step is always the same batch.
 
-Training resumes at any step without replaying the earlier ones. Explained in the book's chapter on your own corpus.
+Training resumes at any step without replaying the earlier ones; of several processes, number r of W takes the steps
+`W * step + r`. Explained in the book's chapter on your own corpus.
 """
 
 from bisect import bisect_right

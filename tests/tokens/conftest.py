@@ -13,16 +13,7 @@ from dr_lib.tokens import TokenStore
 def passages(sentences) -> datasets.Dataset:
     """Sixty passages: titles and bodies of 0 to 60 words, some of them empty, with odd characters and long words."""
     random = np.random.default_rng(7)
-    odd = [
-        "Zürich's",
-        "naïve",
-        "unseenable",
-        "東京",
-        "x" * 120,
-        "[MASK]",
-        "[SEP]",
-        "it's\n",
-    ]
+    odd = ["Zürich's", "naïve", "unseenable", "東京", "x" * 120, "[MASK]", "[SEP]", "it's\n"]
     words = [*" ".join(sentences).split(), *odd]
     titles, bodies = [], []
     for index in range(60):
