@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     batch.add_argument("--jobs", type=int, help="notebooks at once (default: cores / threads a notebook)")
     batch.add_argument("--threads", type=int, default=1, help="threads a notebook (default: 1)")
-    batch.add_argument("--to", type=Path, help="folder for the executed notebooks (default: _build/source)")
+    batch.add_argument("--to", type=Path, help="folder for the executed notebooks (default: _build/source/notebooks)")
     batch.set_defaults(command=run_batch)
 
     ledger = commands.add_parser("ledger", help="what the papers claim, and what the records say to it")
@@ -53,6 +53,10 @@ def parser() -> argparse.ArgumentParser:
     publish.add_argument("--scale", required=True)
     publish.add_argument("--collection", help="records on one collection only")
     publish.set_defaults(command=publish_records)
+
+    pages = commands.add_parser("pages", help="write the book's generated pages")
+    pages.add_argument("--to", type=Path, required=True, help="the staged source of the book")
+    pages.set_defaults(command=write_generated_pages)
     return top
 
 
@@ -103,6 +107,13 @@ def publish_records(options: argparse.Namespace) -> None:
     if not found:
         raise InputError("no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first.")
     print("\n".join(str(path) for path in publish(found)))
+
+
+def write_generated_pages(options: argparse.Namespace) -> None:
+    """`pages`"""
+    from dr_lib.report.pages import write_pages
+
+    print("\n".join(str(path) for path in write_pages(options.to)))
 
 
 if __name__ == "__main__":

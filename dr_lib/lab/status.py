@@ -1,0 +1,87 @@
+"""What there is on this machine and in the book: stages, records, and their age against the code.
+
+Page of the book: reference/status.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.lab.budget import spell_seconds
+from dr_lib.lab.cache import Cache, check_folder
+from dr_lib.lab.provenance import commits_since
+from dr_lib.lab.records import Record, load_records
+
+
+def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
+    """Describe stages and records, one line each.
+
+    Args:
+        verify: compare all files of all stages with their checksums (reads everything).
+        cache: default the cache of this machine.
+    """
+    return [*stage_lines(cache or Cache(), verify), "", *record_lines()]
+
+
+def stage_lines(cache: Cache, verify: bool = False) -> list[str]:
+    """Finished stages by kind with their size and building time, then those under way or left by a killed run."""
+    manifests = cache.manifests()
+    count, size, seconds = Counter(), Counter(), Counter()
+    for manifest in manifests:
+        kind = manifest["kind"]
+        count[kind] += 1
+        seconds[kind] += manifest["seconds"]
+        size[kind] += sum(file["bytes"] for file in manifest["files"].values())
+    lines = [f"stages in {cache.root}: {len(manifests)} finished"]
+    lines += [
+        f"  {kind}: {count[kind]}, {size[kind] / 2**20:,.1f} MB, built in {spell_seconds(seconds[kind])}"
+        for kind in sorted(count)
+    ]
+    lines += [f"  unfinished: {path.name}" for path in sorted(cache.root.glob("*.partial"))]
+    return lines + (damage_lines(cache) if verify else [])
+
+
+def damage_lines(cache: Cache) -> list[str]:
+    """One line for each finished stage that has a missing, truncated or altered file."""
+    lines = []
+    for path in sorted(cache.root.glob("*/manifest.json")):
+        if path.parent.suffix != ".partial":
+            try:
+                check_folder(path.parent, deep=True)
+            except InputError as error:
+                lines.append(f"  DAMAGED: {error}")
+    return lines or ["  every file has its checksum"]
+
+
+def record_lines() -> list[str]:
+    """Records of this machine and of the book, with the commits to `dr_lib` since each was made."""
+    lines = []
+    for title, root in (("of this machine", places.cache_root() / "records"), ("in the book", places.records_root())):
+        found = [record for folder in sorted(_folders(root)) for record in load_records(folder)]
+        lines.append(f"records {title}: {len(found)}")
+        lines += [f"  {describe(record)}" for record in found]
+    return lines
+
+
+def describe(record: Record) -> str:
+    """One line: what was run on what, its means, when, and how far the code has moved on since."""
+    means = ", ".join(f"{measure} {100 * value:.1f}" for measure, value in record.means.items())
+    collection = record.data.get("collection", {}).get("name", "?")
+    return (
+        f"{record.scale} {record.study} {record.label!r} seed {record.seed} on {collection}: {means}; "
+        f"{record.created[:10]}, {age(record)}"
+    )
+
+
+def age(record: Record) -> str:
+    """How many commits have touched the library since a record's commit."""
+    since = commits_since(record.commit.get("id"))
+    changed = " with uncommitted changes" if record.commit.get("changed") else ""
+    if since is None:
+        return f"commit unknown here{changed}"
+    return f"code unchanged since{changed}" if since == 0 else f"{since} commits to dr_lib since{changed}"
+
+
+def _folders(root: Path) -> list[Path]:
+    return [path for path in root.glob("*") if path.is_dir()]
