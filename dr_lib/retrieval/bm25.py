@@ -2,8 +2,9 @@
 
 score(q, p) = sum over the words w of q of idf(w) * tf(w, p) / (tf(w, p) + k1 * (1 - b + b * |p| / mean length)),
 idf(w) = log(1 + (N - df(w) + 0.5) / (df(w) + 0.5)); Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for
-MS MARCO passages. Tokens, weights and files are those of `bm25s`; what is ours is the building (whole arrays at a time,
-where the library walks over passages in Python) and the search (one sparse product for many queries, with ties decided).
+MS MARCO passages. Tokens, weights and files are those of `bm25s`; what is ours is the building (whole arrays at a
+time, where the library walks over passages in Python) and the search (one sparse product for many queries, with ties
+decided).
 Page of the book: ideas/negatives.
 """
 
@@ -188,7 +189,7 @@ def _strings(texts: Dataset, start: int, title: bool) -> list[str]:
 
 
 def _count(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Words of a chunk of passages, sorted by word, then passage: word, passage in the chunk, count; and all lengths."""
+    """Words of a chunk of passages, sorted by word, then passage: word, passage in chunk, count; and all lengths."""
     ids = list(tokenizer.streaming_tokenize(texts, update_vocab=True, allow_empty=False))
     lengths = np.array([len(words) for words in ids], np.int32)
     words = np.fromiter((word for passage in ids for word in passage), np.int64, lengths.sum())

@@ -8,7 +8,6 @@ SimLM encodes in half precision and keeps vectors as float32. Page of the book: 
 
 import copy
 import hashlib
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -102,7 +101,7 @@ def plan(lengths: np.ndarray, tokens_per_batch: int, max_length: int) -> list[np
 
     Example:
         >>> [batch.tolist() for batch in plan(np.array([5, 16, 9, 8, 1]), 16, 32)]
-        [[1], [2], [0, 3], [4]]
+        [[1], [2], [3, 0], [4]]
     """
     order = np.argsort(-lengths, kind="stable")
     padded = padded_length(lengths[order], MULTIPLE, max_length)
@@ -197,6 +196,6 @@ class _Draft:
 
     def finish(self) -> np.ndarray:
         self.array = None
-        os.replace(self.partial, self.path)
+        self.partial.replace(self.path)
         self.note.unlink(missing_ok=True)
         return open_array(self.path)

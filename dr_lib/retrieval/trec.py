@@ -36,7 +36,7 @@ def write_run(
     Raises:
         InputError: an id or the tag is empty or holds white space, which the format cannot carry.
     """
-    used = np.unique(rows[rows >= 0])
+    used = np.flatnonzero(np.bincount(rows[rows >= 0]))
     names = dict(zip(used.tolist(), (passage_ids[int(row)] for row in used), strict=True))
     for word in (tag, *query_ids, *names.values()):
         if len(word.split()) != 1 or word != word.strip():
@@ -52,7 +52,7 @@ def write_run(
                     if row >= 0
                 )
         Path(draft).chmod(0o644)
-        os.replace(draft, path)
+        Path(draft).replace(path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
@@ -88,18 +88,19 @@ def _read_columns(path: Path) -> pd.DataFrame:
             path, sep=r"\s+", header=None, names=COLUMNS, index_col=False, dtype=str, keep_default_na=False,
             skip_blank_lines=False, quoting=csv.QUOTE_NONE, encoding="utf-8", on_bad_lines="error",
         )  # fmt: skip
+        _refuse(path, pd.Series([table.empty]), pd.Series([path.name]), "the file holds no line")
     except FileNotFoundError:
         raise InputError("no such file", where=path, fix="Check the path.") from None
-    except pd.errors.EmptyDataError:
-        raise InputError("the file is empty", where=path, fix="Give a run with at least one line.") from None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise InputError(f"not six fields a line ({error})", where=path, fix="Check the line.") from None
     _refuse(path, table["tag"].isna() | (table["tag"] == ""), table["query"], "line has fewer than six fields")
     scores, ranks = (pd.to_numeric(table[name], errors="coerce") for name in ("score", "rank"))
+    # The order is that of the stored float32 scores: two that differ only beyond it are a tie, decided by row.
+    with np.errstate(over="ignore"):
+        scores = scores.astype(np.float32)
     _refuse(path, ~np.isfinite(scores), table["score"], "score is not a finite number")
     _refuse(path, ranks.isna(), table["rank"], "rank is not a number")
-    # The order is that of the stored float32 scores: two that differ only beyond it are a tie, decided by row.
-    table["score"] = scores.astype(np.float32)
+    table["score"] = scores
     return table
 
 

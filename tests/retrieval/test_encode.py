@@ -1,0 +1,150 @@
+"""Encoding to disk: right vectors in the right rows, few shapes, and the same bytes after a kill."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.errors import InputError
+from dr_lib.retrieval import encode
+from dr_lib.retrieval.encode import plan
+from dr_lib.tokens import TokenStore
+
+
+class ClsEncoder(nn.Module):
+    """First hidden state of a BERT; counts shapes, and stops after `stop` batches."""
+
+    def __init__(self, bert, stop: int | None = None):
+        super().__init__()
+        self.bert, self.stop, self.shapes = bert, stop, []
+
+    def forward(self, batch):
+        if len(self.shapes) == self.stop:
+            raise KeyboardInterrupt
+        self.shapes.append(tuple(batch.input_ids.shape))
+        return self.bert(**batch.model_inputs()).last_hidden_state[:, 0]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, sentences, tiny_tokenizer) -> TokenStore:
+    rng = np.random.default_rng(0)
+    words = " ".join(sentences).split()
+    bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(150)]
+    texts = datasets.Dataset.from_dict({"title": sentences * 30, "text": bodies})
+    return TokenStore.build(texts, tiny_tokenizer, tmp_path_factory.mktemp("tokens") / "store", progress=False)
+
+
+@pytest.fixture
+def encoder(tiny_bert):
+    return ClsEncoder(tiny_bert().bert)
+
+
+def options(**changes):
+    return {"max_length": 48, "tokens_per_batch": 400, "precision": "fp32", "progress": False} | changes
+
+
+def test_each_row_holds_the_vector_of_its_passage(store, encoder, tmp_path):
+    found = encode(encoder, store, tmp_path / "v.npy", normalise=False, **options())
+    with torch.inference_mode():
+        for row in (0, 17, 149):
+            alone = encoder(store.batch(np.array([row]), max_length=48))[0].numpy()
+            np.testing.assert_allclose(found[row], alone, atol=1e-5)
+    assert found.shape == (150, 32) and found.dtype == np.float32 and not found.flags.writeable
+
+
+def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_path):
+    encode(encoder, store, tmp_path / "v.npy", **options())
+    assert encoder.shapes == sorted(encoder.shapes, key=lambda shape: -shape[1])
+    assert len(set(encoder.shapes)) <= 48 // 8 + 1
+    assert all(rows * length <= 400 for rows, length in encoder.shapes)
+    batches = plan(store.lengths(48), 400, 48)
+    assert np.sort(np.concatenate(batches)).tolist() == list(range(150))
+
+
+def test_passage_longer_than_the_budget_is_a_batch_of_its_own():
+    assert [batch.tolist() for batch in plan(np.array([20, 30]), 8, 32)] == [[1], [0]]
+
+
+def test_normalised_vectors_have_length_one(store, encoder, tmp_path):
+    found = encode(encoder, store, tmp_path / "v.npy", **options())
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_float16_is_the_rounded_float32(store, encoder, tmp_path):
+    full = encode(encoder, store, tmp_path / "a.npy", **options())
+    half = encode(encoder, store, tmp_path / "b.npy", dtype="float16", **options())
+    assert half.dtype == np.float16 and (half == full.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16_weights"])
+def test_bf16_stays_close_and_leaves_the_encoder_as_it_was(store, encoder, tmp_path, precision):
+    encoder.train()
+    full = encode(encoder, store, tmp_path / "a.npy", **options())
+    fast = encode(encoder, store, tmp_path / "b.npy", **options(precision=precision))
+    assert (full * fast).sum(axis=1).min() > 0.999
+    assert encoder.training and next(encoder.parameters()).dtype == torch.float32
+
+
+def test_dropout_is_off_while_encoding(store, tiny_bert, tmp_path):
+    dropping = ClsEncoder(tiny_bert(dropout=0.5).bert.train())
+    first = np.array(encode(dropping, store, tmp_path / "a.npy", **options()))
+    assert (first == encode(dropping, store, tmp_path / "b.npy", **options())).all()
+    assert dropping.bert.training
+
+
+def test_stopped_run_goes_on_and_ends_with_the_same_bytes(store, tiny_bert, tmp_path):
+    whole = ClsEncoder(tiny_bert().bert)
+    expected = np.array(encode(whole, store, tmp_path / "whole.npy", **options()))
+    with pytest.raises(KeyboardInterrupt):
+        encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
+    assert not (tmp_path / "v.npy").exists()
+    resumed = ClsEncoder(tiny_bert().bert)
+    found = encode(resumed, store, tmp_path / "v.npy", **options())
+    assert (found == expected).all()
+    assert len(resumed.shapes) < len(whole.shapes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.npy", "whole.npy"]
+
+
+def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp_path, monkeypatch):
+    import sys
+
+    module = sys.modules["dr_lib.retrieval.encode"]
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Draft, "__exit__", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", save_every=0, **options())
+    resumed = ClsEncoder(tiny_bert().bert)
+    encode(resumed, store, tmp_path / "v.npy", **options())
+    assert len(resumed.shapes) == len(plan(store.lengths(48), 400, 48)) - 5
+
+
+@pytest.mark.parametrize("change", [{"max_length": 32}, {"normalise": False}, {"dtype": "float16"}, {"title": "none"}])
+def test_unfinished_work_of_other_settings_is_not_used(store, tiny_bert, tmp_path, change):
+    with pytest.raises(KeyboardInterrupt):
+        encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
+    found = encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "v.npy", **options(**change))
+    expected = encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options(**change))
+    assert (found == expected).all()
+
+
+def test_unfinished_work_of_other_weights_is_not_used(store, tiny_bert, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        encode(ClsEncoder(tiny_bert(seed=1).bert, stop=6), store, tmp_path / "v.npy", **options())
+    found = encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "v.npy", **options())
+    assert (found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())).all()
+
+
+def test_vector_that_is_not_finite_is_refused_with_its_row(store, tiny_bert, tmp_path):
+    broken = ClsEncoder(tiny_bert().bert)
+    with torch.no_grad():
+        broken.bert.embeddings.LayerNorm.weight.fill_(float("nan"))
+    with pytest.raises(InputError, match="passage row"):
+        encode(broken, store, tmp_path / "v.npy", **options())
+    assert not (tmp_path / "v.npy").exists()
+
+
+def test_bad_arguments_are_refused(store, encoder, tmp_path):
+    for change in ({"tokens_per_batch": 0}, {"dtype": "int8"}):
+        with pytest.raises(InputError):
+            encode(encoder, store, tmp_path / "v.npy", **options(**change))

@@ -1,0 +1,92 @@
+"""Mined negatives: what may be in a list, how many, and that draws are reproducible."""
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.retrieval import Ranking, mine_negatives
+
+
+def ranking(queries: int, depth: int, passages: int, seed: int = 0) -> Ranking:
+    rng = np.random.default_rng(seed)
+    steps = (np.arange(depth) * 7919) % passages
+    rows = (rng.integers(0, passages, (queries, 1)) + steps) % passages
+    scores = np.tile(np.arange(depth, 0, -1, dtype=np.float32), (queries, 1))
+    return Ranking([str(i) for i in range(queries)], rows, scores)
+
+
+def positives(made: Ranking, ranks: tuple[int, ...]) -> list[np.ndarray]:
+    return [made.rows[query, list(ranks)].astype(np.int64) for query in range(len(made))]
+
+
+@pytest.mark.parametrize("passages", [500, 100_000])
+def test_list_holds_the_top_without_positives_and_random_rest(passages):
+    made = ranking(30, 60, passages)
+    drawn = mine_negatives(made, positives(made, (0, 7, 55)), passages=passages, depth=40, random_negatives=10)
+    assert drawn.shape == (30, 50) and drawn.dtype == np.int32
+    for rows, line in zip(made.rows, drawn, strict=True):
+        top = [row for i, row in enumerate(rows.tolist()) if i not in (0, 7, 55)][:40]
+        assert set(top) <= set(line.tolist())
+        extra = set(line.tolist()) - set(top)
+        assert len(extra) == 10 and not extra & set(rows.tolist())
+        assert min(line) >= 0 and max(line) < passages
+
+
+def test_keep_draws_from_the_whole_depth():
+    made = ranking(400, 50, 1000)
+    drawn = mine_negatives(made, positives(made, (0,)), passages=1000, depth=40, keep=8, random_negatives=0)
+    assert drawn.shape == (400, 8)
+    ranks = (made.rows[:, None] == drawn[:, :, None]).argmax(axis=2).ravel()
+    assert set(ranks.tolist()) == set(range(1, 41))
+    counts = np.bincount(ranks, minlength=41)[1:]
+    assert abs(counts / 400 - 0.2).max() < 0.08
+
+
+def test_short_ranking_is_filled_up_with_random_passages():
+    made = Ranking(["a"], np.array([[4, 2, -1, -1]]), np.array([[2.0, 1.0, -np.inf, -np.inf]]))
+    drawn = mine_negatives(made, [np.array([2])], passages=1000, depth=4, random_negatives=2)
+    assert drawn.shape == (1, 6) and len(set(drawn[0].tolist())) == 6
+    assert 4 in drawn and 2 not in drawn and (drawn >= 0).all()
+
+
+def test_small_collection_gives_what_it_has_and_fills_with_minus_one():
+    made = ranking(5, 6, 12)
+    drawn = mine_negatives(made, positives(made, (0,)), passages=12, depth=4, random_negatives=20)
+    for rows, line in zip(made.rows, drawn, strict=True):
+        outside = set(range(12)) - set(rows.tolist())
+        assert set(line.tolist()) == set(rows[1:5].tolist()) | outside | {-1}
+        assert (line[:10] >= 0).all() and (line[10:] == -1).all()
+
+
+def test_order_is_random_and_random_negatives_are_spread():
+    made = ranking(2000, 10, 50_000)
+    drawn = mine_negatives(made, positives(made, (0,)), passages=50_000, depth=9, random_negatives=9)
+    known = (drawn[:, :, None] == made.rows[:, None]).any(axis=2)
+    assert abs(known.mean(axis=0) - 0.5).max() < 0.06
+    fresh = drawn[~known]
+    assert abs(fresh.mean() / 50_000 - 0.5) < 0.02
+
+
+def test_draws_repeat_with_the_seed_and_differ_without():
+    made = ranking(20, 30, 1000)
+    first, again, other = (mine_negatives(made, positives(made, (0,)), passages=1000, seed=s) for s in (1, 1, 2))
+    assert (first == again).all() and (first != other).any()
+
+
+def test_random_negatives_are_never_positives_outside_the_ranking():
+    made = ranking(50, 5, 40)
+    outside = [np.setdiff1d(np.arange(40), rows)[:25] for rows in made.rows]
+    drawn = mine_negatives(made, outside, passages=40, depth=5, random_negatives=10)
+    for barred, line in zip(outside, drawn, strict=True):
+        assert not set(barred.tolist()) & set(line.tolist())
+        assert len(set(line.tolist())) == 15
+
+
+def test_bad_input_is_refused():
+    made = ranking(2, 5, 40)
+    with pytest.raises(InputError, match="2 queries ranked"):
+        mine_negatives(made, [np.array([1])], passages=40)
+    with pytest.raises(InputError, match="depth"):
+        mine_negatives(made, positives(made, (0,)), passages=40, depth=0)
+    with pytest.raises(InputError, match="of 3 passages"):
+        mine_negatives(made, positives(made, (0,)), passages=3)

@@ -1,0 +1,134 @@
+"""Rankings and run files: order, round trips, refused input."""
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.retrieval import Ranking, judged_rows, rows_of
+
+IDS = [f"p{i}" for i in range(20)]
+
+
+def ranking(queries: int = 3, depth: int = 5, seed: int = 0) -> Ranking:
+    rng = np.random.default_rng(seed)
+    rows = np.stack([rng.permutation(20)[:depth] for _ in range(queries)])
+    scores = -np.sort(-rng.standard_normal((queries, depth)).astype(np.float32) * 1e-3, axis=1)
+    return Ranking([f"q{i}" for i in range(queries)], rows, scores)
+
+
+def test_saved_ranking_opens_unchanged(tmp_path):
+    made = ranking()
+    made.save(tmp_path / "run")
+    opened = Ranking.open(tmp_path / "run")
+    assert opened.query_ids == made.query_ids
+    assert (opened.rows == made.rows).all() and (opened.scores == made.scores).all()
+
+
+def test_trec_file_gives_every_float32_score_back(tmp_path):
+    made = ranking(queries=40, depth=20)
+    made.to_trec(tmp_path / "run.txt", IDS, "tag")
+    back = Ranking.from_trec(tmp_path / "run.txt", IDS)
+    assert back.query_ids == made.query_ids
+    assert (back.rows == made.rows).all() and (back.scores == made.scores).all()
+
+
+def test_trec_file_keeps_the_order_of_ties(tmp_path):
+    made = Ranking(["q"], np.array([[9, 2, 11]]), np.array([[2.0, 1.0, 1.0]]))
+    made.to_trec(tmp_path / "run.txt", IDS, "tag")
+    assert Ranking.from_trec(tmp_path / "run.txt", IDS).rows.tolist() == [[9, 2, 11]]
+
+
+def test_strict_trec_file_has_no_equal_scores(tmp_path):
+    made = Ranking(["q"], np.array([[9, 2, 11]]), np.array([[2.0, 1.0, 1.0]]))
+    made.to_trec(tmp_path / "run.txt", IDS, "tag", strict=True)
+    lines = (tmp_path / "run.txt").read_text().splitlines()
+    assert [line.split()[4] for line in lines] == ["3", "2", "1"]
+
+
+def test_padding_is_not_written(tmp_path):
+    made = Ranking(["q", "r"], np.array([[1, -1], [-1, -1]]), np.array([[0.5, -np.inf], [-np.inf, -np.inf]]))
+    made.to_trec(tmp_path / "run.txt", IDS, "tag")
+    assert (tmp_path / "run.txt").read_text() == "q Q0 p1 1 0.5 tag\n"
+    back = Ranking.from_trec(tmp_path / "run.txt", IDS, query_ids=["r", "q"])
+    assert back.rows.tolist() == [[-1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("q Q0 p1 1 0.5 t\nq Q0 p2 2 0.4\n", "fewer than six", 2),
+        ("q Q0 p1 1 0.5 t\nq Q0 p2 2 0.4 t more\n", "six fields", 2),
+        ("q Q0 p1 1 0.5 t\n\nq Q0 p2 2 0.4 t\n", "fewer than six", 2),
+        ("q Q0 p1 1 0.5 t\nq Q0 nowhere 2 0.4 t\n", "not in the collection: 'nowhere'", 2),
+        ("q Q0 p1 1 0.5 t\nq Q0 p1 2 0.4 t\n", "named twice", 2),
+        ("q Q0 p1 1 nan t\n", "not a finite number: 'nan'", 1),
+        ("q Q0 p1 1 high t\n", "not a finite number: 'high'", 1),
+        ("q Q0 p1 first 0.5 t\n", "rank is not a number", 1),
+        ("q Q0 p1 1 0.5 t\nq Q0 p2 2 1e39 t\n", "not a finite number", 2),
+    ],
+)
+def test_bad_run_file_is_refused_with_its_line(tmp_path, text, problem, line):
+    path = tmp_path / "run.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=problem) as caught:
+        Ranking.from_trec(path, IDS)
+    assert "run.txt" in str(caught.value) and f"line {line}" in str(caught.value)
+
+
+def test_missing_and_empty_run_files_are_refused(tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    for name in ("empty.txt", "none.txt"):
+        with pytest.raises(InputError, match=name):
+            Ranking.from_trec(tmp_path / name, IDS)
+
+
+def test_id_with_a_space_is_not_written(tmp_path):
+    with pytest.raises(InputError, match="not one word"):
+        Ranking(["q 1"], np.array([[0]]), np.array([[1.0]])).to_trec(tmp_path / "run.txt", IDS, "tag")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "scores"),
+    [
+        ([[1, 2]], [[1.0, 2.0]]),
+        ([[2, 1]], [[1.0, 1.0]]),
+        ([[-1, 1]], [[-np.inf, 1.0]]),
+        ([[1, 2]], [[1.0, np.nan]]),
+        ([[1, 2]], [[np.inf, 1.0]]),
+    ],
+)
+def test_rows_out_of_order_are_refused(rows, scores):
+    with pytest.raises(InputError, match="order"):
+        Ranking(["q"], np.array(rows), np.array(scores))
+
+
+def test_truncated_file_of_a_ranking_is_refused(tmp_path):
+    ranking().save(tmp_path / "run")
+    path = tmp_path / "run" / "scores.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(InputError, match=r"scores\.npy"):
+        Ranking.open(tmp_path / "run")
+
+
+def test_query_named_twice_is_refused():
+    with pytest.raises(InputError, match="occurs twice"):
+        Ranking(["q", "q"], np.zeros((2, 1)), np.zeros((2, 1)))
+
+
+def test_rows_are_found_in_lists_and_dataset_columns():
+    import datasets
+
+    column = datasets.Dataset.from_dict({"id": IDS})
+    for ids in (IDS, column["id"], column.select([0, 3, 5])["id"]):
+        listed = list(ids)
+        assert rows_of(["p5", "p0", "none", "p5"], ids).tolist() == [
+            listed.index("p5"), 0, -1, listed.index("p5"),
+        ]  # fmt: skip
+
+
+def test_only_judgements_at_or_above_the_minimum_count():
+    qrels = {"a": {"p3": 1, "p1": 2, "gone": 2}, "b": {"p4": 0}}
+    assert [rows.tolist() for rows in judged_rows(qrels, ["b", "a", "c"], IDS)] == [[], [1, 3], []]
+    assert [rows.tolist() for rows in judged_rows(qrels, ["a"], IDS, minimum=2)] == [[1]]
+    assert judged_rows({}, [], IDS) == []
