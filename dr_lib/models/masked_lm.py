@@ -135,7 +135,7 @@ def locate(name_or_path: str | Path) -> str:
         name_or_path = embedded_base()
     path = Path(name_or_path).expanduser()
     looks_local = path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
-    if looks_local and not (path / "config.json").is_file():
+    if (looks_local or path.is_dir()) and not (path / "config.json").is_file():
         raise InputError("no model here (config.json is missing)", where=path, fix="Check the path, or make the base.")
     return str(path) if path.is_dir() else str(name_or_path)
 

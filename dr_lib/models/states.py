@@ -60,7 +60,16 @@ def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor |
         model: a masked LM or a bare encoder.
         batch: positions, padding and token types; its ids are read where `input_ids` is None.
         input_ids: `[batch, length]`, masked or replaced ids of the same positions.
+
+    Raises:
+        InputError: the batch is longer than the model has positions.
     """
     ids = batch.input_ids if input_ids is None else input_ids
+    positions = model.config.max_position_embeddings
+    if ids.shape[1] > positions:
+        raise InputError(
+            f"{ids.shape[1]} tokens are more than the model's {positions} positions", where="length",
+            fix="Cut passages shorter, or use a model with more positions.",
+        )  # fmt: skip
     output = model.base_model(input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids)
     return output.last_hidden_state

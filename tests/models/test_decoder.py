@@ -37,6 +37,12 @@ def test_padding_changes_no_state_of_a_real_token(model, batch):
     assert torch.allclose(states[5, :length], alone.last_hidden_state[0], atol=1e-6)
 
 
+def test_batch_longer_than_the_model_has_positions_is_refused(model, batch):
+    model.config.max_position_embeddings = 16
+    with pytest.raises(InputError, match="32 tokens are more than the model's 16 positions"):
+        hidden_states(model, batch)
+
+
 def test_decoder_is_the_last_layers_over_embeddings_with_the_bottleneck_first(model, batch):
     decoder, bottleneck = Decoder(model, layers=2), torch.randn(len(batch), 32)
     with torch.no_grad():

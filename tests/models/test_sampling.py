@@ -1,5 +1,7 @@
 """Drawing ids: the distribution, its edges, and where the generator may write."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -80,11 +82,11 @@ def test_sampled_frequencies_are_those_of_full_logits(tiny_bert, batch):
     masked = batch.input_ids.masked_fill(mask, 4)
     with torch.no_grad():
         expected = model(masked, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids).logits[0, 3]
-        hidden = hidden_states(model, batch, masked)
-    source = torch.Generator().manual_seed(0)
-    drawn = [int(generator.fill(hidden, batch, mask, source)[0, 3]) for _ in range(3000)]
-    shares = torch.bincount(torch.tensor(drawn), minlength=len(expected)) / len(drawn)
-    assert (shares - expected.softmax(0)).abs().sum() < 0.25
+        hidden = hidden_states(model, batch, masked)[:1].expand(20_000, -1, -1)
+    many = replace(batch, input_ids=batch.input_ids[:1].expand(20_000, -1))
+    drawn = generator.fill(hidden, many, mask[:1].expand(20_000, -1), torch.Generator().manual_seed(0))[:, 3]
+    shares = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
+    assert (shares - expected.softmax(0)).abs().sum() < 0.1
 
 
 @pytest.mark.parametrize("dropout_active", [False, True])
