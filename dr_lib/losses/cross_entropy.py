@@ -16,6 +16,8 @@ from dr_lib.errors import InputError
 IGNORED = -100
 MULTIPLE = 64
 """Rows of a chunk are a multiple of this: a CPU builds a kernel for each new shape of a bf16 product."""
+CACHED = 2**18
+"""Logits that are worked on at a time: in float32 they lie in a core's own cache."""
 
 
 def chunked_cross_entropy(
@@ -30,7 +32,8 @@ def chunked_cross_entropy(
     """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels score highest.
 
     Equal to `torch.nn.functional.cross_entropy` on the full logits up to rounding, in one pass over the vocabulary and
-    with memory for one chunk. Under autocast the products run in its type, all sums in float32.
+    with memory for one chunk. In bfloat16 (by autocast or by the input's type) the products run in it and everything
+    else in float32; any other type is worked out in float32.
 
     Args:
         hidden: `[tokens, hidden]` float, output of the LM head's transform.
@@ -58,11 +61,13 @@ def chunked_cross_entropy(
     _check(hidden, weight, bias, labels, weights)
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    # The slopes of a mean over many tokens are below what float16 can hold.
+    dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
     counted = (labels != IGNORED).float()
     if weights is not None:
         counted = counted * weights.detach().float()
     shares = counted / counted.sum().clamp(min=torch.finfo(torch.float32).tiny)
-    rows = _rows_per_chunk(len(labels), chunk or _default_chunk(weight, dtype))
+    rows = _rows_per_chunk(len(labels), chunk or _default_chunk(weight))
     with torch.autocast(device, enabled=False):
         return _ChunkedCrossEntropy.apply(hidden, weight, bias, labels, shares, rows, dtype, torch.is_grad_enabled())
 
@@ -92,10 +97,9 @@ def _check(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, 
             )
 
 
-def _default_chunk(weight: Tensor, dtype: torch.dtype) -> int:
-    """Positions whose logits just fit a core's cache; on a GPU as many as keep it busy."""
-    elements = 2**28 if weight.device.type == "cuda" else 2**21 if dtype == torch.float32 else 2**20
-    return max(MULTIPLE, elements // len(weight))
+def _default_chunk(weight: Tensor) -> int:
+    """Positions per product: enough to keep a core or a GPU busy."""
+    return 512 if weight.device.type == "cpu" else max(MULTIPLE, 2**27 // len(weight))
 
 
 def _rows_per_chunk(tokens: int, chunk: int) -> int:
@@ -117,47 +121,90 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         dtype: torch.dtype,
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        needed = [need and with_gradient for need in ctx.needs_input_grad[:3]]
+        to_hidden, to_weight, to_bias = (need and with_gradient for need in ctx.needs_input_grad[:3])
         padding = -len(labels) % rows
         states = functional.pad(hidden.to(dtype), (0, 0, 0, padding))
-        targets = functional.pad(labels.clamp(min=0), (0, padding))
-        shares = functional.pad(shares, (0, padding))
+        targets = functional.pad(labels.clamp(min=0), (0, padding))[:, None]
+        shares = functional.pad(shares, (0, padding))[:, None]
         table = weight.to(dtype)
-        offset = None if bias is None else bias.to(dtype)
-        loss = torch.zeros((), device=hidden.device)
-        correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        to_hidden = torch.empty_like(states) if needed[0] else None
-        to_weight = torch.zeros(weight.shape, device=weight.device) if needed[1] else None
-        to_bias = torch.zeros(len(weight), device=weight.device) if needed[2] else None
+        offset = torch.zeros(len(weight), device=weight.device) if bias is None else bias.float()
+        sums = _Sums(hidden.device)
+        hidden_slope = torch.empty_like(states) if to_hidden else None
+        weight_slope = torch.zeros(weight.shape, device=weight.device) if to_weight else None
+        bias_slope = torch.zeros_like(offset) if to_bias else None
+        room = torch.empty(rows, len(weight), dtype=dtype, device=weight.device)
         for start in range(0, len(states), rows):
             piece = slice(start, start + rows)
-            logits = functional.linear(states[piece], table, offset).float()
-            target = targets[piece, None]
-            highest = logits.amax(1, keepdim=True)
-            aimed = logits.gather(1, target)
-            correct += ((aimed == highest)[:, 0] & (labels_counted := shares[piece] > 0)).sum()
-            total = logits.sub_(highest).exp_().sum(1, keepdim=True)
-            loss += (total.log() + highest - aimed)[:, 0].where(labels_counted, 0.0) @ shares[piece]
-            if not any(needed):
-                continue
-            share = shares[piece, None]
-            slope = logits.mul_(share / total).scatter_add_(1, target, -share)
-            if to_bias is not None:
-                to_bias += slope.sum(0)
-            slope = slope.to(dtype)
-            if to_hidden is not None:
-                torch.mm(slope, table, out=to_hidden[piece])
-            if to_weight is not None:
-                to_weight += slope.t() @ states[piece]
-        to_hidden = None if to_hidden is None else to_hidden[: len(labels)].to(hidden.dtype)
-        to_weight = None if to_weight is None else to_weight.to(weight.dtype)
-        to_bias = None if to_bias is None or bias is None else to_bias.to(bias.dtype)
-        ctx.save_for_backward(to_hidden, to_weight, to_bias)
-        ctx.mark_non_differentiable(correct)
-        return loss, correct
+            torch.mm(states[piece], table.T, out=room)
+            scale = _logits_to_slopes(room, offset, targets[piece], shares[piece], sums, bias_slope)
+            if hidden_slope is not None:
+                torch.mm(room, table, out=hidden_slope[piece]).mul_(scale)
+            if weight_slope is not None:
+                _add_product(weight_slope, room.T, (states[piece] * scale).to(dtype))
+        ctx.save_for_backward(
+            None if hidden_slope is None else hidden_slope[: len(labels)].to(hidden.dtype),
+            None if weight_slope is None else weight_slope.to(weight.dtype),
+            None if bias_slope is None or bias is None else bias_slope.to(bias.dtype),
+        )
+        ctx.mark_non_differentiable(sums.correct)
+        return sums.loss, sums.correct
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        found = (None if gradient is None else gradient * scale for gradient in ctx.saved_tensors)
-        return (*found, None, None, None, None, None)
+        slopes = (None if slope is None else slope * scale for slope in ctx.saved_tensors)
+        return (*slopes, None, None, None, None, None)
+
+
+class _Sums:
+    """The running totals of the two results."""
+
+    def __init__(self, device: torch.device):
+        self.loss = torch.zeros((), device=device)
+        self.correct = torch.zeros((), dtype=torch.int64, device=device)
+
+
+def _logits_to_slopes(
+    logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor, sums: _Sums, bias_slope: Tensor | None
+) -> Tensor:
+    """Add a chunk to the sums and turn its logits in place into slopes that lack a factor per row.
+
+    Args:
+        logits: `[rows, vocab]` without bias; on return `exp(logit - highest)`, less the row's sum at the target.
+        offset: `[vocab]` float32, the bias.
+        targets: `[rows, 1]` int64.
+        shares: `[rows, 1]` float32, weight of each row in the loss; 0 where nothing is predicted.
+        sums: totals to add to.
+        bias_slope: `[vocab]` float32 to add the bias's slope to, or None.
+
+    Returns:
+        `[rows, 1]` float32, the missing factor: on the rows of the small matrices it saves a pass over the large one.
+    """
+    scale = torch.empty_like(shares)
+    step = len(logits) if logits.device.type != "cpu" else max(1, CACHED // logits.shape[1])
+    room = torch.empty(step, logits.shape[1], device=logits.device) if logits.dtype != torch.float32 else None
+    for start in range(0, len(logits), step):
+        piece = slice(start, start + step)
+        target, share = targets[piece], shares[piece]
+        scores = logits[piece] if room is None else room[: len(share)].copy_(logits[piece])
+        scores += offset
+        highest, aimed = scores.amax(1, keepdim=True), scores.gather(1, target)
+        total = scores.sub_(highest).exp_().sum(1, keepdim=True)
+        counted = share > 0
+        sums.loss += torch.where(counted, (total.log() + highest - aimed) * share, 0).sum()
+        sums.correct += (counted & (aimed == highest)).sum()
+        scores.scatter_add_(1, target, -total)
+        factor = torch.div(share, total, out=scale[piece])
+        if bias_slope is not None:
+            bias_slope.addmv_(scores.T, factor[:, 0])
+        if room is not None:
+            logits[piece] = scores
+    return scale
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total += left @ right`; the sum is float32 also where the product is not."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total.add_(left @ right)
