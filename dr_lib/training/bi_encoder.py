@@ -4,13 +4,12 @@ SimLM section 3.2, eq. 3; one encoder serves both sides, as in the released code
 ideas/dual_encoders.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from dr_lib import losses
+from dr_lib.losses.contrastive import Block, Preset
 from dr_lib.training.retrieval_batches import RetrievalBatch
 
 
@@ -20,7 +19,7 @@ class BiEncoder(nn.Module):
     Args:
         encoder: `encoder(batch)` -> `[batch, hidden]`, not normalised.
         temperature: scores are divided by it (SimLM: 0.02).
-        blocks: terms of the denominator, see `losses.contrastive`.
+        blocks: terms of the denominator, a preset or names, see `losses.contrastive`.
         normalise: cosine (SimLM, True) or inner product (MASTER, DPR-PAQ and others, False).
         passage_encoder: a second encoder for passages; None shares the first.
     """
@@ -30,7 +29,7 @@ class BiEncoder(nn.Module):
         encoder: nn.Module,
         *,
         temperature: float = 0.02,
-        blocks: Literal["released", "paper", "query_passage"] = "released",
+        blocks: Preset | tuple[Block, ...] = "released",
         normalise: bool = True,
         passage_encoder: nn.Module | None = None,
     ):
