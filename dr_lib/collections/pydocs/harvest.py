@@ -6,17 +6,20 @@ Book: reference/data sheets, PyDocs.
 """
 
 import ast
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
+import re
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-STANDARD_LIBRARY = "python"
+from dr_lib.collections.pydocs.compiled import STANDARD_LIBRARY, Docstring, compiled_docstrings
+
 PACKAGES = {
     "numpy": "numpy",
     "scipy": "scipy",
@@ -36,83 +39,24 @@ LICENCES = {
     "torch": "BSD-3-Clause",
     "transformers": "Apache-2.0",
 }
-COMPILED = (
-    "builtins",
-    "math",
-    "cmath",
-    "itertools",
-    "functools",
-    "_operator",
-    "time",
-    "zlib",
-    "array",
-    "_random",
-    "select",
-    "errno",
-    "_struct",
-    "binascii",
-    "unicodedata",
-    "_thread",
-    "_socket",
-    "_csv",
-    "_pickle",
-    "_io",
-    "_collections",
-    "posix",
-    "_sqlite3",
-    "_datetime",
-    "_heapq",
-    "_bisect",
-    "_json",
-    "_ssl",
-    "_hashlib",
-    "sys",
-    "gc",
-    "marshal",
-    "signal",
-    "mmap",
-    "pyexpat",
-    "_decimal",
+SKIPPED_FOLDERS = re.compile(
+    "tests?|testing|_internal_testing|site-packages|__pycache__|_?vendor|externals|array_api_(compat|extra)"
+    "|idlelib|lib2to3|turtledemo|ensurepip|pydoc_data|distutils"
 )
-SKIPPED_FOLDERS = {
-    "tests",
-    "test",
-    "testing",
-    "idlelib",
-    "lib2to3",
-    "site-packages",
-    "__pycache__",
-    "_vendor",
-    "vendor",
-    "turtledemo",
-    "externals",
-    "array_api_compat",
-    "array_api_extra",
-    "_internal_testing",
-    "ensurepip",
-    "pydoc_data",
-    "distutils",
-}
-
-
-class Docstring(NamedTuple):
-    """A docstring and where it stands: `module` as imported, `name` its qualified name inside the module ("" = module)."""
-
-    package: str
-    module: str
-    name: str
-    text: str
 
 
 def versions() -> dict[str, str]:
-    """Versions of what PyDocs is made from, by distribution name."""
-    found = {STANDARD_LIBRARY: sysconfig.get_python_version() + "." + str(__import__("sys").version_info.micro)}
-    return found | {name: importlib.metadata.version(name) for name in PACKAGES.values()}
+    """Versions of what PyDocs is made from, by distribution name; a package that is not installed is left out."""
+    found = {STANDARD_LIBRARY: ".".join(map(str, sys.version_info[:3]))}
+    for name in PACKAGES.values():
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
-def harvest() -> Iterator[Docstring]:
+def find_docstrings() -> Iterator[Docstring]:
     """Give all docstrings in a fixed order: packages as listed, files by path, definitions as they stand."""
-    yield from _compiled()
+    yield from compiled_docstrings()
     yield from _package(STANDARD_LIBRARY, Path(sysconfig.get_path("stdlib")), "")
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -120,30 +64,9 @@ def harvest() -> Iterator[Docstring]:
             yield from _package(package, Path(spec.origin).parent, package)
 
 
-def _compiled() -> Iterator[Docstring]:
-    for name in COMPILED:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        public = name.removeprefix("_")
-        for key, value in sorted(vars(module).items()):
-            if key.startswith("_") or inspect.ismodule(value):
-                continue
-            if (text := getattr(value, "__doc__", None)) and (inspect.isroutine(value) or inspect.isclass(value)):
-                yield Docstring(STANDARD_LIBRARY, public, key, inspect.cleandoc(text))
-            if inspect.isclass(value) and value.__module__ in (name, public):
-                for part, member in sorted(vars(value).items()):
-                    text = getattr(member, "__doc__", None)
-                    if not part.startswith("_") and isinstance(text, str):
-                        yield Docstring(STANDARD_LIBRARY, public, f"{key}.{part}", inspect.cleandoc(text))
-
-
 def _package(package: str, root: Path, prefix: str) -> Iterator[Docstring]:
-    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).parts):
+    for path in _files(root):
         parts = path.relative_to(root).with_suffix("").parts
-        if SKIPPED_FOLDERS.intersection(parts):
-            continue
         module = ".".join(part for part in (prefix, *parts) if part and part != "__init__")
         try:
             with warnings.catch_warnings():
@@ -153,6 +76,15 @@ def _package(package: str, root: Path, prefix: str) -> Iterator[Docstring]:
             continue
         for name, text in _definitions(tree, ""):
             yield Docstring(package, module, name, inspect.cleandoc(text))
+
+
+def _files(root: Path) -> list[Path]:
+    """Python files below `root` in a fixed order, without tests, vendored code and sources of generated files."""
+    found = []
+    for folder, below, names in os.walk(root):
+        below[:] = [name for name in below if not SKIPPED_FOLDERS.fullmatch(name)]
+        found += [Path(folder, name) for name in names if name.endswith(".py") and not name.startswith("modular_")]
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
 
 
 def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
@@ -187,11 +119,12 @@ def _added(call: ast.Call) -> Iterator[tuple[str, str]]:
 
 
 def _string(node: ast.AST) -> str | None:
-    """The text of a string expression: a constant, a sum of constants, or the left side of .format()."""
+    """The text of a string expression: a constant, a sum of constants, or a template without its placeholders."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return (_string(node.left) or "") + (_string(node.right) or "") or None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-        return _string(node.func.value)
+        template = _string(node.func.value)
+        return template and re.sub(r"\{\w*\}", "", template).replace("{{", "{").replace("}}", "}")
     return None
