@@ -2,13 +2,13 @@
 #   make setup   the environment: .venv/ from requirements.lock (a second call installs nothing)
 #   make test    the tests
 #   make book    runs every notebook at smoke scale and builds the pages: _build/html/index.html
-#   make bench   speed of the hot paths on this machine
+#   make bench   speed of the hot paths on this machine, and against plain ways to do the same
 #   make lint    style of the code
 #   make clean   removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install bench-setup test book pages check lint bench clean
+.PHONY: setup install test book pages check lint bench clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -56,13 +56,8 @@ pages:
 check:
 	$(PY) tests/book/check_pages.py _build/html
 
-bench-setup: setup
-	@cmp -s requirements-bench.lock $(VENV)/installed-bench.lock || { \
-	  $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r requirements-bench.lock; \
-	  cp requirements-bench.lock $(VENV)/installed-bench.lock; }
-
 bench: setup
-	$(PY) benchmarks/speed.py
+	for script in benchmarks/*.py; do echo; echo "$$script"; $(PY) "$$script"; done
 
 lint: setup
 	$(PY) -m ruff check .

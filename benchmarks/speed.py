@@ -1,0 +1,115 @@
+"""Speed of the hot paths on this machine: tokenising, batches, masks, a training step of each method, encoding, search.
+
+Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path runs on
+passages of PyDocs for a few seconds after one warm-up round; the median rate is printed. Nothing is kept.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from dr_lib import collections, masking, models, objectives, retrieval, tokens
+from dr_lib.training import TrainSettings, runtime, train
+
+LENGTH = 144
+TOKENS_PER_BATCH = 8_192
+
+
+def rate(work: Callable[[], float], seconds: float) -> float:
+    """Median units a second of `work`, which returns how many units it did."""
+    work()
+    rates: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(rates) < 3:
+        start = time.perf_counter()
+        rates.append(work() / (time.perf_counter() - start))
+    return median(rates)
+
+
+def show(path: str, found: float, unit: str) -> None:
+    """Print one line of the result."""
+    print(f"{path:<34}{found:>14,.0f} {unit}", flush=True)
+
+
+def masks(stream: tokens.BatchStream, where: torch.device, seconds: float) -> float:
+    """Tokens a second of SimLM's nested whole-word masks."""
+    batch, generator = stream.batch(0).to(where), torch.Generator(where).manual_seed(0)
+
+    def draw() -> float:
+        mask = masking.whole_word(batch, 0.3, generator)
+        masking.superset(batch, mask, 0.5, generator, encoder_rate=0.3).any().item()
+        return batch.input_ids.numel()
+
+    return rate(draw, seconds)
+
+
+def steps(name: str, make: Callable[[], torch.nn.Module], tokenizer, stream: tokens.BatchStream, count: int) -> float:
+    """Tokens a second of a method's training steps, by the loop's own log: its best window, as the first ones warm up."""
+    module = objectives.create(name, make(), tokenizer, generator_model=make())
+    settings = TrainSettings(steps=count, learning_rate=1e-4, checkpoint_every=count)
+    with tempfile.TemporaryDirectory() as folder:
+        log = train(module, stream.batch, settings, Path(folder), title=name, progress=False)
+    return float(log.column("tokens_per_second").max())
+
+
+def encode(model: torch.nn.Module, tokenizer, store: tokens.TokenStore, folder: Path, where: torch.device) -> float:
+    """Real tokens a second of encoding the whole store, once."""
+    source = folder / "model"
+    models.save_masked_lm(model, tokenizer, source)
+    encoder = models.DenseEncoder.from_pretrained(source).to(where)
+    start = time.perf_counter()
+    retrieval.encode(encoder, store, folder / "vectors.npy", max_length=LENGTH, progress=False)
+    return store.lengths(LENGTH).sum() / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--layers", type=int, default=2)
+    options.add_argument("--hidden", type=int, default=128)
+    options.add_argument("--collection", default="pydocs", help="as collections.load takes it (default: pydocs)")
+    options.add_argument("--passages", type=int, default=4_000)
+    options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")
+    options.add_argument("--steps", type=int, default=30, help="training steps per method (default: 30)")
+    chosen = options.parse_args()
+    torch.set_num_threads(runtime.threads())
+    where, facts = runtime.device(), runtime.machine_facts()
+    print(f"{facts['cpu']}, {facts['threads']} threads, {', '.join(facts['gpus']) or 'no GPU'}; {where.type}")
+    texts = collections.load(chosen.collection)
+    texts = texts.sample(chosen.passages, train_queries=100, dev_queries=100, test_queries=100).passages
+    print(
+        f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection}, {LENGTH} tokens\n"
+    )
+    tokenizer = tokens.train_wordpiece(texts["text"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        start = time.perf_counter()
+        store = tokens.TokenStore.build(texts, tokenizer, folder / "tokens", progress=False)
+        show("tokenise", store.lengths(10_000).sum() / (time.perf_counter() - start), "tokens/s")
+        stream = tokens.BatchStream(store, tokens_per_batch=TOKENS_PER_BATCH, max_length=LENGTH, title="pair")
+        places = iter(range(10**9))
+        lay_out = rate(lambda: stream.batch(next(places)).input_ids.numel(), chosen.seconds)
+        show("batches", lay_out, "tokens/s")
+        show("nested masks", masks(stream, where, chosen.seconds), "tokens/s")
+
+        def make() -> torch.nn.Module:
+            return models.new_bert(len(tokenizer), layers=chosen.layers, hidden=chosen.hidden, device=where)
+
+        for method in objectives.names():
+            if method != "none":
+                show(f"training step, {method}", steps(method, make, tokenizer, stream, chosen.steps), "tokens/s")
+        show("encode", encode(make(), tokenizer, store, folder, where), "tokens/s")
+
+    vectors = np.random.default_rng(0).standard_normal((100_000, chosen.hidden), dtype=np.float32)
+    found = rate(lambda: len(retrieval.search(vectors[:256], vectors, 100, device=where)[0]), chosen.seconds)
+    show("search, 100,000 vectors, top 100", found, "queries/s")
+
+
+if __name__ == "__main__":
+    main()
