@@ -50,7 +50,7 @@ def masks(stream: tokens.BatchStream, where: torch.device, seconds: float) -> fl
 
 
 def steps(name: str, make: Callable[[], torch.nn.Module], tokenizer, stream: tokens.BatchStream, count: int) -> float:
-    """Tokens a second of a method's training steps, by the loop's own log: its best window, as the first ones warm up."""
+    """Tokens a second of training steps, by the loop's own log: its best window, as the first ones warm up."""
     module = objectives.create(name, make(), tokenizer, generator_model=make())
     settings = TrainSettings(steps=count, learning_rate=1e-4, checkpoint_every=count)
     with tempfile.TemporaryDirectory() as folder:
