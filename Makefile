@@ -12,7 +12,7 @@ SHELL := /bin/sh
 
 VENV := .venv
 PY := $(VENV)/bin/python
-SCALE ?= notebooks/scales/smoke.yaml
+SCALE ?= smoke
 SOURCE := _build/source
 export TOKENIZERS_PARALLELISM := false
 
