@@ -76,22 +76,29 @@ def contrastive(
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()
         if normalise:
-            queries, passages = functional.normalize(queries, dim=1), functional.normalize(passages, dim=1)
-        scores = _block_scores(queries, passages, negatives, chosen) / temperature
+            queries, passages = _unit(queries), _unit(passages)
+        scores = _block_scores(queries, passages, negatives, chosen, temperature)
         hidden = _block_masks(len(queries), negatives, chosen, passage_ids, known_positives, scores.device)
         target = torch.arange(0, len(passages), negatives, device=scores.device)
         return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
 
 
-def _block_scores(queries: Tensor, passages: Tensor, n: int, blocks: tuple[Block, ...]) -> Tensor:
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; like `functional.normalize`, with fewer passes backward."""
+    return vectors * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
+
+
+def _block_scores(queries: Tensor, passages: Tensor, n: int, blocks: tuple[Block, ...], temperature: float) -> Tensor:
+    """Scores of the blocks side by side; the temperature goes into the small factors, not over the large product."""
     positives = passages[::n]
-    query_passage = queries @ passages.T
+    sharp_queries, sharp_positives = queries / temperature, positives / temperature
+    query_passage = sharp_queries @ passages.T
     make = {
         "query_passage": lambda: query_passage,
         "positive_query": lambda: query_passage[:, ::n].T,
-        "query_query": lambda: queries @ queries.T,
-        "positive_positive": lambda: positives @ positives.T,
-        "positive_passage": lambda: positives @ passages.T,
+        "query_query": lambda: sharp_queries @ queries.T,
+        "positive_positive": lambda: sharp_positives @ positives.T,
+        "positive_passage": lambda: sharp_positives @ passages.T,
     }
     return torch.cat([make[block]() for block in blocks], dim=1)
 
