@@ -1,1 +1,43 @@
-"""."""
+"""From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
+
+from dr_lib.evaluation.answers import answer_accuracy
+from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
+from dr_lib.evaluation.measures import evaluate
+from dr_lib.evaluation.papers import Claim, Paper, Table, number, row_label
+from dr_lib.evaluation.scores import Scores, paired_difference
+from dr_lib.evaluation.statistics import (
+    Interval,
+    bootstrap_interval,
+    bootstrap_intervals,
+    holm,
+    randomisation_test,
+    randomisation_tests,
+    smallest_detectable_difference,
+)
+from dr_lib.evaluation.verdicts import PairResult, SpreadResult, Verdict, verdict
+
+__all__ = [
+    "PAPERS",
+    "Claim",
+    "Interval",
+    "PairResult",
+    "Paper",
+    "Scores",
+    "SpreadResult",
+    "Table",
+    "Verdict",
+    "answer_accuracy",
+    "bootstrap_interval",
+    "bootstrap_intervals",
+    "evaluate",
+    "holm",
+    "load_paper",
+    "load_papers",
+    "number",
+    "paired_difference",
+    "randomisation_test",
+    "randomisation_tests",
+    "row_label",
+    "smallest_detectable_difference",
+    "verdict",
+]

@@ -1,0 +1,186 @@
+"""How sure we are of a difference: intervals and tests on paired per-query differences, over seeds.
+
+All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two configurations, paired). Seeds
+are averaged for each query first, so the queries are what is drawn from; a new seed is not a new query. Drawing the
+seeds as well (`resample_seeds`) widens the interval by what another training run might bring.
+Page of the book: ideas/statistics.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from dr_lib.errors import InputError, check_share
+
+DRAWS = 10_000
+AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the interval it lies in with a given level of confidence.
+
+    Attributes:
+        mean: mean over queries (and seeds), in the unit of the values given.
+        low, high: the ends of the interval.
+        level: e.g. 0.95.
+    """
+
+    mean: float
+    low: float
+    high: float
+    level: float = 0.95
+
+
+def bootstrap_interval(
+    differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0, level: float = 0.95, resample_seeds: bool = False
+) -> Interval:
+    """Percentile bootstrap interval of a mean over queries.
+
+    Args:
+        differences: `[queries]` or `[seeds, queries]`; plain scores give the interval of a mean score.
+        draws: number of resamples.
+        seed: of the resampling; equal input gives an equal interval.
+        level: confidence, in (0, 1).
+        resample_seeds: draw the seeds too, as a second level.
+
+    Raises:
+        InputError: nothing given, a value that is not a number, or a level out of range.
+
+    Example:
+        >>> interval = bootstrap_interval(np.array([0.0, 1.0, 1.0, 1.0]))
+        >>> interval.mean, interval.low, interval.high
+        (0.75, 0.25, 1.0)
+    """
+    return bootstrap_intervals([differences], draws=draws, seed=seed, level=level, resample_seeds=resample_seeds)[0]
+
+
+def bootstrap_intervals(
+    differences: Sequence[np.ndarray],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    level: float = 0.95,
+    resample_seeds: bool = False,
+) -> list[Interval]:
+    """`bootstrap_interval` of several differences on the same queries, for little more than the price of one."""
+    check_share(level, "level")
+    seeded = _seeded(differences)
+    queries = seeded[0].shape[1]
+    columns = np.concatenate(seeded).T
+    ends = np.cumsum([0, *map(len, seeded)])
+    rng, seed_rngs = np.random.default_rng(seed), [np.random.default_rng([seed, 1]) for _ in seeded]
+    means = [np.empty(draws) for _ in seeded]
+    for part, size in _parts(draws, queries):
+        drawn = rng.integers(0, queries, (size, queries), dtype=np.int32) + np.arange(size)[:, None] * queries
+        weights = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries) / queries
+        by_seed = weights @ columns
+        for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
+            chosen = by_seed[:, start:stop]
+            if resample_seeds:
+                chosen = np.take_along_axis(chosen, seed_rng.integers(0, stop - start, chosen.shape), axis=1)
+            out[part] = chosen.mean(axis=1)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    return [
+        Interval(float(own.mean()), *map(float, np.quantile(drawn, tails)), level)
+        for own, drawn in zip(seeded, means, strict=True)
+    ]
+
+
+def randomisation_test(differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0) -> float:
+    """Two-sided p-value of a mean difference by random flips of sign, one a query.
+
+    Under the null hypothesis the two runs may be swapped on any query. The observed assignment is counted as one of
+    the draws: p = (1 + flips at least as far from 0) / (1 + draws), so p is never 0.
+
+    Args:
+        differences: `[queries]` or `[seeds, queries]`.
+        draws: number of random flips.
+        seed: of the flips.
+
+    Example:
+        >>> randomisation_test(np.zeros(5))
+        1.0
+        >>> round(randomisation_test(np.ones(20)), 4)
+        0.0001
+    """
+    return randomisation_tests([differences], draws=draws, seed=seed)[0]
+
+
+def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
+    """`randomisation_test` of several differences on the same queries, with the same flips."""
+    columns = np.stack([own.mean(axis=0) for own in _seeded(differences)], axis=1)
+    # Flips that give the same mean in another order of rounding must count as equally far.
+    observed = np.abs(columns.sum(axis=0)) - 1e-9 * np.abs(columns).sum(axis=0)
+    rng, far = np.random.default_rng(seed), np.zeros(columns.shape[1], np.int64)
+    for _, size in _parts(draws, len(columns)):
+        signs = 1.0 - 2.0 * rng.integers(0, 2, (size, len(columns)), dtype=np.int8)
+        far += (np.abs(signs @ columns) >= observed).sum(axis=0)
+    return [(1 + int(count)) / (1 + draws) for count in far]
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm's step-down correction of a family of tests.
+
+    Args:
+        p_values: one a test.
+
+    Returns:
+        Adjusted p-values in the same order: compare each with the level wanted for the whole family.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        array([0.03, 0.06, 0.06])
+    """
+    p_values = np.asarray(p_values, np.float64)
+    order = np.argsort(p_values, kind="stable")
+    steps = p_values[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty_like(steps)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The smallest true mean difference that a two-sided test on so many queries would find with a given power.
+
+    Normal approximation: (z of 1 - alpha/2 + z of power) times the standard error of the paired differences. A
+    difference below it cannot be expected to show, so "inconclusive" says nothing about it.
+
+    Args:
+        differences: `[queries]` or `[seeds, queries]`, at least two queries.
+        power: chance to find it, in [0, 1].
+        alpha: level of the test, in [0, 1].
+
+    Example:
+        >>> round(smallest_detectable_difference(np.tile([0.0, 1.0], 50)), 3)
+        0.141
+    """
+    check_share(power, "power")
+    check_share(alpha, "alpha")
+    mean = _seeded([differences])[0].mean(axis=0)
+    if len(mean) < 2:
+        raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
+    quantiles = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
+    return float(quantiles * mean.std(ddof=1) / np.sqrt(len(mean)))
+
+
+def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Every entry as `[seeds, queries]` float64, all of the same queries."""
+    seeded = [np.atleast_2d(np.asarray(own, np.float64)) for own in differences]
+    shapes = [own.shape for own in seeded]
+    if not seeded or any(len(shape) != 2 or 0 in shape or shape[1] != shapes[0][1] for shape in shapes):
+        problem = f"shapes {shapes} are not [queries] or [seeds, queries] of the same queries"
+        raise InputError(problem, where="differences", fix="Give one value for each query.")
+    if not all(np.isfinite(own).all() for own in seeded):
+        raise InputError("a value is not a number", where="differences", fix="Measure again.")
+    return seeded
+
+
+def _parts(draws: int, queries: int) -> Iterator[tuple[slice, int]]:
+    """Draws in parts that fit in memory; the part's size depends on the number of queries alone."""
+    size = max(1, AT_ONCE // queries)
+    for start in range(0, draws, size):
+        stop = min(draws, start + size)
+        yield slice(start, stop), stop - start
