@@ -1,7 +1,7 @@
 """Folders in BEIR layout, plain or gzipped: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
 
-Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which document a passage stands,
-and a query may carry `answers`. Book: practice/your own corpus.
+Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which document a passage
+stands, and a query may carry `answers`. Book: practice/your own corpus.
 """
 
 import gzip
@@ -67,7 +67,7 @@ def is_folder_of_passages(folder: Path) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file, plain or .gz; broken compression or encoding ends in `InputError` with the line."""
+    """Numbered lines of a text file, plain or .gz; broken compression or encoding ends in `InputError`."""
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:

@@ -1,7 +1,7 @@
 """Checks that hold for every collection, whatever its format: no empty and no duplicate passage, no unknown id.
 
-Ids and texts are compared by 64-bit hashes first, so that millions of passages need 16 bytes each; only where two hashes
-are equal is the source read again, to compare the strings themselves and to name the lines.
+Ids and texts are compared by 64-bit hashes first, so that millions of passages need 16 bytes each; only where two
+hashes are equal is the source read again, to compare the strings themselves and to name the lines.
 Book: practice/your own corpus, "what is checked".
 """
 
@@ -74,7 +74,6 @@ def count_repeated_texts(rows: Rows, hashes: array, source: Source) -> int:
 
 def known_judgements(
     rows: Rows,
-    judgements: list[tuple[int, Judgement]],
     passages: set[str],
     queries: set[str],
     source: Source,
@@ -82,7 +81,7 @@ def known_judgements(
 ) -> list[Judgement]:
     """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused."""
     kept: dict[tuple[str, str], Judgement] = {}
-    for number, judgement in judgements:
+    for number, judgement in rows.read():
         problem = _problem(judgement, kept, passages, queries)
         if problem is None:
             kept[judgement.query, judgement.passage] = judgement
@@ -90,7 +89,7 @@ def known_judgements(
             counts["judgements_left_out"] = counts.get("judgements_left_out", 0) + 1
         else:
             raise InputError(problem, where=rows.where(number), fix="Correct the id, or remove the line.")
-    if not kept:
+    if not kept and not source.published:
         raise InputError("there is no judgement in it", where=rows.place, fix="Add judgements, or remove the split.")
     return list(kept.values())
 

@@ -60,18 +60,15 @@ class Collection:
 
     @cached_property
     def _query_rows(self) -> dict[str, int]:
-        return {id_: row for row, id_ in enumerate(self._queries["id"])}
+        return {id_: row for row, id_ in enumerate(self._queries["id"][:])}
 
     def _check_split(self, split: str) -> None:
-        if split not in self._judgements:
-            have = (
-                f"Use one of: {', '.join(self.splits)}."
-                if self.splits
-                else (
-                    "It has no judgements at all: use it as text for pre-training, or add qrels/<split>.tsv to the folder."
-                )
-            )
-            raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=have)
+        if split in self._judgements:
+            return
+        fix = f"Use one of: {', '.join(self.splits)}."
+        if not self.splits:
+            fix = "It has no judgements: use its passages for pre-training, or add qrels/<split>.tsv to the folder."
+        raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=fix)
 
     def queries(self, split: str | None = None) -> datasets.Dataset:
         """Queries of a split in file order: those that have a judgement there.
@@ -116,9 +113,26 @@ class Collection:
         dev_queries: int | None = None,
         test_queries: int | None = None,
         seed: int = 0,
+        other_queries: Mapping[str, int] | None = None,
     ) -> "Collection":
-        """A smaller collection, the same for the same arguments (see `sample.py`)."""
+        """A smaller collection, the same for the same arguments.
+
+        Queries are drawn per split, all their positives are kept, and other passages (whole documents at a time)
+        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less.
+
+        Args:
+            passages: number of passages; None for all.
+            train_queries: at most so many queries of the split train, None for all; ignored where there is no such split.
+            dev_queries: the same for dev.
+            test_queries: the same for test.
+            seed: of all draws.
+            other_queries: the same for splits with other names, such as ``{"dev/small": 500}``. Splits named nowhere
+                keep the queries whose positives are all in the sample.
+
+        Raises:
+            InputError: a number below 1, or positives that do not fit into `passages`.
+        """
         from dr_lib.collections.sample import draw_sample
 
-        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
-        return draw_sample(self, passages, {split: n for split, n in limits.items() if n is not None}, seed)
+        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries, **(other_queries or {})}
+        return draw_sample(self, passages, limits, seed)

@@ -5,22 +5,25 @@ Book: practice/your own corpus, reference/data sheets.
 
 from pathlib import Path
 
-from dr_lib.collections import beir
+from dr_lib.collections import beir, pydocs, squad
 from dr_lib.collections.collection import Collection
 from dr_lib.collections.source import Source
 from dr_lib.collections.store import open_source
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root
 
+IR_DATASETS = "ir_datasets:"
+
 
 def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = False) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in the cache.
 
     Args:
-        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder, or the name of a folder under `DR_DATA`.
-        cache: folder of parsed collections, by default `collections` in the cache.
-        allow_duplicates: keep (and count) passages with title and text of another one; by default they are refused in
-            folders, since a query would then have twins of its positive among the negatives.
+        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout (or with the
+            official files of SQuAD), or the name of such a folder under ``DR_DATA``.
+        cache: folder of parsed collections; by default ``collections`` in the cache.
+        allow_duplicates: keep (and count) passages with title and text of another one. By default a folder that has
+            some is refused, since a twin of a positive passage counts as wrong wherever it is found.
 
     Returns:
         The collection, memory-mapped.
@@ -28,22 +31,47 @@ def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool 
     Raises:
         InputError: an unknown name, a folder that is no collection, or data that breaks a rule. Nothing is left behind.
     """
-    source = find_source(str(name), allow_duplicates)
-    return open_source(source, Path(cache) if cache else cache_root() / "collections")
+    return open_source(find_source(str(name), allow_duplicates), Path(cache) if cache else cache_root() / "collections")
 
 
 def find_source(name: str, allow_duplicates: bool = False) -> Source:
-    """Choose the loader for a name."""
-    from dr_lib.collections import pydocs
+    """Choose the loader for a name; nothing but names and files' digests is looked at.
 
+    Raises:
+        InputError: a name that is none, saying which names there are.
+    """
     if name == "pydocs":
         return pydocs.source()
-    if Path(name).expanduser().is_dir():
-        return beir.folder_source(Path(name).expanduser().resolve(), allow_duplicates=allow_duplicates)
-    if (root := data_root()) and (root / name).is_dir():
-        return beir.folder_source(root / name, allow_duplicates=allow_duplicates)
+    if name.startswith(IR_DATASETS):
+        from dr_lib.collections.published import published_source  # imports hundreds of modules: only where asked for
+
+        return published_source(name.removeprefix(IR_DATASETS))
+    if folder := _folder(name):
+        if squad.is_official_folder(folder):
+            return squad.official_source(folder)
+        return beir.folder_source(folder, allow_duplicates=allow_duplicates)
+    if name == "squad":
+        return squad.hub_source()
     raise InputError(f"unknown collection {name!r}", where="collection", fix=_names())
 
 
+def _folder(name: str) -> Path | None:
+    """The folder a name means: a path, or a name under `DR_DATA`; for "squad" the latter only."""
+    root = data_root()
+    choices = [Path(name).expanduser()] if name != "squad" else []
+    choices += [root / name] if root and name else []
+    return next((path.resolve() for path in choices if path.is_dir()), None)
+
+
 def _names() -> str:
-    return "Use pydocs, squad, ir_datasets:<id>, or the path of a folder in BEIR layout."
+    """Say which names can be loaded here."""
+    root = data_root()
+    found = (
+        sorted(path.name for path in root.iterdir() if beir.is_folder_of_passages(path))
+        if root and root.is_dir()
+        else []
+    )
+    local = f"a folder under DR_DATA ({', '.join(found)})" if found else "the name of a folder under DR_DATA (not set)"
+    if root and not found:
+        local = f"the name of a folder under DR_DATA ({root} holds none)"
+    return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, or {local}."

@@ -1,7 +1,8 @@
 """From a source to Arrow files in the cache: all checks, the digest and the counts.
 
-A parsed collection is a folder with passages.arrow, queries.arrow, one Arrow file a split and, written last, manifest.json
-with their checksums. It is made beside its place and renamed into it; a load that fails leaves nothing behind.
+A parsed collection is a folder with passages.arrow, queries.arrow, one Arrow file a split and, written last,
+manifest.json with their checksums. It is made beside its place and renamed into it; a load that fails leaves nothing
+behind.
 Book: practice/your own corpus.
 """
 
@@ -16,10 +17,11 @@ from typing import Any
 import datasets
 import pyarrow as pa
 from filelock import FileLock
+from tqdm import tqdm
 
 from dr_lib.collections.checks import checked_rows, count_repeated_texts, known_judgements, refuse_repeated_ids
 from dr_lib.collections.collection import Collection
-from dr_lib.collections.source import Judgement, Source
+from dr_lib.collections.source import Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 
@@ -69,43 +71,71 @@ def open_folder(folder: Path) -> Collection:
 def write_collection(source: Source, folder: Path) -> None:
     """Read and check the whole source; write its Arrow files and manifest to `folder`."""
     counts: dict[str, Any] = {}
-    digests: dict[str, str] = {}
-    noted = {split: list(rows.read()) for split, rows in source.judgements.items()}
-    wanted = [judgement for split in noted.values() for _, judgement in split]
+    judged_queries, judged_passages = _judged_ids(source)
+    passages, passage_digest = _write_passages(source, folder, judged_passages, counts)
+    queries, query_digest = _write_queries(source, folder, judged_queries, counts)
+    splits, split_digests = _write_judgements(source, folder, passages, queries, counts)
+    names = ("passages.arrow", "queries.arrow", *splits.values())
+    manifest = {
+        "name": source.name,
+        "digest": json_digest({"passages": passage_digest, "queries": query_digest, "splits": split_digests}),
+        "info": {**source.info, "counts": counts},
+        "splits": list(splits.items()),
+        "files": {name: file_digest(folder / name) for name in names},
+    }
+    write_json(folder / "manifest.json", manifest)
 
+
+def _write_passages(source: Source, folder: Path, judged: set[str], counts: dict[str, Any]) -> tuple[set[str], str]:
+    """Write passages.arrow; return which judged passages exist, and the digest of the content."""
     hashes = {"id": array("q"), "text": array("q")}
     keys = {"id": lambda row: row.id, "text": lambda row: (row.title, row.text)}
-    rows = checked_rows(source.passages, "passage", hashes, keys, source, counts)
-    rows = _noting({judgement.passage for judgement in wanted}, rows, passages := set())
-    counts["passages"], digests["passages"] = _write_arrow(folder / "passages.arrow", PASSAGE, rows)
+    found: set[str] = set()
+    rows = _noting(judged, checked_rows(source.passages, "passage", hashes, keys, source, counts), found)
+    rows = tqdm(rows, f"{source.name}: passages", unit="", delay=3, mininterval=1, leave=False)
+    counts["passages"], digest = _write_arrow(folder / "passages.arrow", PASSAGE, rows)
     if not counts["passages"]:
         raise InputError("there is no passage in it", where=source.passages.place, fix="Give at least one passage.")
     refuse_repeated_ids(source.passages, hashes["id"], "passage")
     counts["duplicate_texts"] = count_repeated_texts(source.passages, hashes["text"], source)
+    return found, digest
 
+
+def _write_queries(source: Source, folder: Path, judged: set[str], counts: dict[str, Any]) -> tuple[set[str], str]:
+    """Write queries.arrow; return which judged queries exist, and the digest of the content."""
     hashes = {"id": array("q")}
-    rows = checked_rows(source.queries, "query", hashes, {"id": lambda row: row.id}, source, counts)
-    rows = _noting({judgement.query for judgement in wanted}, rows, queries := set())
-    counts["queries"], digests["queries"] = _write_arrow(folder / "queries.arrow", QUERY, rows)
+    found: set[str] = set()
+    checked = checked_rows(source.queries, "query", hashes, {"id": lambda row: row.id}, source, counts)
+    counts["queries"], digest = _write_arrow(folder / "queries.arrow", QUERY, _noting(judged, checked, found))
     refuse_repeated_ids(source.queries, hashes["id"], "query")
-    counts["queries_without_judgement"] = counts["queries"] - len(queries)
+    counts["queries_without_judgement"] = counts["queries"] - len(found)
+    return found, digest
 
-    splits: dict[str, str] = {}
-    for number, (split, judgements) in enumerate(noted.items()):
-        kept = known_judgements(source.judgements[split], judgements, passages, queries, source, counts)
-        splits[split] = f"qrels-{number}.arrow"
-        size, digests[f"qrels/{split}"] = _write_arrow(folder / splits[split], JUDGEMENT, kept)
-        counts[split] = {"queries": len({judgement.query for judgement in kept}), "judgements": size}
 
-    files = {name: file_digest(folder / name) for name in ("passages.arrow", "queries.arrow", *splits.values())}
-    manifest = {
-        "name": source.name,
-        "digest": json_digest(digests),
-        "info": {**source.info, "counts": counts},
-        "splits": list(splits.items()),
-        "files": files,
-    }
-    write_json(folder / "manifest.json", manifest)
+def _write_judgements(
+    source: Source, folder: Path, passages: set[str], queries: set[str], counts: dict[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Write one Arrow file a split; return its name and the digest of its content, by split."""
+    files: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    for split, rows in source.judgements.items():
+        kept = known_judgements(rows, passages, queries, source, counts)
+        if kept:
+            files[split] = f"qrels-{len(files)}.arrow"
+            size, digests[split] = _write_arrow(folder / files[split], JUDGEMENT, kept)
+            counts[split] = {"queries": len({judgement.query for judgement in kept}), "judgements": size}
+    return files, digests
+
+
+def _judged_ids(source: Source) -> tuple[set[str], set[str]]:
+    """Ids of the queries and passages that judgements name."""
+    queries: set[str] = set()
+    passages: set[str] = set()
+    for rows in source.judgements.values():
+        for _, judgement in rows.read():
+            queries.add(judgement.query)
+            passages.add(judgement.passage)
+    return queries, passages
 
 
 def _noting(wanted: set[str], rows: Iterable, found: set[str]) -> Iterable:

@@ -11,7 +11,7 @@ from dr_lib.files import file_digest, json_digest
 
 def source() -> Source:
     """Describe PyDocs; docstrings are read only when it is not in the cache yet."""
-    built = cache(lambda: build(find_docstrings()))
+    built = cache(lambda: build(find_docstrings(progress=True)))
     judgements = {
         split: Rows(f"PyDocs {split}", lambda split=split: enumerate(built()[2][split], start=1), "row")
         for split in ("train", "dev", "test")

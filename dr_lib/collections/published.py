@@ -1,0 +1,133 @@
+"""Any `ir_datasets` id as a collection: MS MARCO passages, TREC DL, NQ, BEIR and hundreds more.
+
+The id names the passages; its splits are the id itself and the sub-ids below it that share these passages and have
+judgements: `ir_datasets:msmarco-passage` has `train`, `dev/small`, `trec-dl-2019/judged` and so on. Downloads,
+checksums and formats are the library's. Book: practice/your own corpus, reference/data sheets.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ir_datasets
+
+from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest
+
+PREFIX = "ir_datasets:"
+TITLES = ("title", "document_title", "headline")
+TEXTS = ("text", "body", "abstract", "contents")
+DOCUMENTS = ("parent_doc_id", "msmarco_document_id")
+
+
+def published_source(id_: str) -> Source:
+    """Describe an `ir_datasets` id (without the prefix); nothing is downloaded yet.
+
+    Args:
+        id_: such as ``msmarco-passage`` for everything there is, or ``msmarco-passage/dev/small`` for one split.
+
+    Raises:
+        InputError: an id that `ir_datasets` does not know, or one without passages. Reading raises it where a download
+            fails or waits for a person to accept a licence.
+    """
+    dataset = _dataset(id_)
+    if not dataset.has_docs():
+        raise InputError("this id has no passages", where=PREFIX + id_, fix=f"Use one of: {_some(id_)}.")
+    splits = {_split_name(id_, name): name for name in _family(id_) if ir_datasets.load(name).has_qrels()}
+    return Source(
+        name=PREFIX + id_,
+        key=json_digest([id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]),
+        passages=_rows(id_, _passages),
+        queries=Rows(PREFIX + id_, lambda: enumerate(_queries(list(splits.values()) or [id_]), start=1), "query"),
+        judgements={split: _rows(name, _judgements) for split, name in splits.items()},
+        info={
+            "source": PREFIX + id_,
+            "licence": "as stated by the publisher: see the documentation page of this id at ir-datasets.com",
+            "versions": {"ir_datasets": ir_datasets.__version__},
+        },
+        published=True,
+    )
+
+
+def _dataset(id_: str) -> Any:
+    try:
+        return ir_datasets.load(id_)
+    except KeyError:
+        raise InputError(f"ir_datasets has no {id_!r}", where="collection", fix=f"Near names: {_some(id_)}.") from None
+
+
+def _some(id_: str) -> str:
+    below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/")]
+    names = below or difflib.get_close_matches(id_, list(ir_datasets.registry), n=4, cutoff=0.4)
+    return ", ".join(PREFIX + name for name in names[:6]) or "none; the list is at ir-datasets.com"
+
+
+def _family(id_: str) -> list[str]:
+    """The id and the sub-ids below it that are about the same passages."""
+    corpus = ir_datasets.docs_parent_id(id_)
+    below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/") and ir_datasets.load(name).has_docs()]
+    return [id_, *(name for name in below if ir_datasets.docs_parent_id(name) == corpus)]
+
+
+def _split_name(id_: str, name: str) -> str:
+    """Name of a split: what follows the id of the passages; an id that is both is the test split."""
+    return name.removeprefix(ir_datasets.docs_parent_id(id_)).strip("/") or "test"
+
+
+def _rows(name: str, read: Callable[[Any], Iterator[Any]]) -> Rows:
+    return Rows(PREFIX + name, lambda: _reading(name, lambda: enumerate(read(_dataset(name)), start=1)), "row")
+
+
+def _reading(name: str, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Pass rows on; a failed download ends in one error that says how to go on without a network."""
+    try:
+        yield from read()
+    except InputError:
+        raise
+    except (OSError, RuntimeError, EOFError) as error:
+        raise InputError(
+            f"its files could not be had ({type(error).__name__}: {str(error)[:200]})",
+            where=PREFIX + name,
+            fix=(
+                "Connect to the network once, or put the files that ir_datasets asks for under IR_DATASETS_HOME "
+                "(by default ~/.ir_datasets); or give a folder in BEIR layout."
+            ),
+        ) from error
+
+
+def _first(row: Any, names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if isinstance(value := getattr(row, name, None), str)), None)
+
+
+def _passages(dataset: Any) -> Iterator[Passage]:
+    """Passages in the library's order; position counts passages of one document that follow each other."""
+    before, position = "", 0
+    for row in dataset.docs_iter():
+        text, doc = _first(row, TEXTS), _first(row, DOCUMENTS) or ""
+        position = position + 1 if doc and doc == before else 0
+        before = doc
+        title = _first(row, TITLES) or "" if text is not None else ""
+        yield Passage(row.doc_id, title, row.default_text() if text is None else text, doc, position)
+
+
+def _queries(names: list[str]) -> Iterator[Query]:
+    """Queries of all splits, each once; one id with two texts would mix up judgements and is refused."""
+    seen: dict[str, int] = {}
+    for name in names:
+        if not _dataset(name).has_queries():
+            continue
+        for row in _reading(name, lambda name=name: _dataset(name).queries_iter()):
+            text = row.default_text()
+            if row.query_id not in seen:
+                seen[row.query_id] = hash(text)
+                yield Query(row.query_id, text, tuple(getattr(row, "answers", None) or ()))
+            elif seen[row.query_id] != hash(text):
+                problem = f"query id {row.query_id!r} has another text here than in an earlier split"
+                raise InputError(problem, where=PREFIX + name, fix="Load this id alone.")
+
+
+def _judgements(dataset: Any) -> Iterator[Judgement]:
+    for row in dataset.qrels_iter():
+        yield Judgement(row.query_id, row.doc_id, int(row.relevance))
