@@ -22,6 +22,12 @@ def words_of(batch: TokenBatch) -> Tensor:
     return batch.word_start.cumsum(1)
 
 
+def first_pieces(batch: TokenBatch) -> Tensor:
+    """Column of the first piece of each piece's word, `[batch, length]` int64 (0 before the first word)."""
+    column = torch.arange(batch.word_start.shape[1], device=batch.word_start.device)
+    return (column * batch.word_start).cummax(1).values
+
+
 def random_keys(words: Tensor, special: Tensor, generator: torch.Generator) -> Tensor:
     """Keys for `take_words` that put the words in random order.
 
@@ -44,7 +50,7 @@ def ranked_keys(scores: Tensor, words: Tensor, special: Tensor) -> Tensor:
 
     Args:
         scores: `[batch, length]` float32 without NaN, equal for all pieces of a word.
-        words: `[batch, length]` int64 word numbers.
+        words: `[batch, length]` int64 word numbers below the length, rising from the left.
         special: `[batch, length]` bool, True where nothing may be taken.
     """
     as_integers = (-scores.float() + 0.0).view(torch.int32)
@@ -75,6 +81,16 @@ def take_words(keys: Tensor, budget: Tensor) -> Tensor:
     else:
         take_shorter_on_device(taken, ranked, order, crossing, left)
     return taken
+
+
+def take_across(keys: Tensor, budget: Tensor) -> Tensor:
+    """Take whole words, lowest key first, until the budget is reached; the last one may pass it (MASTER's rule).
+
+    Args and result as for `take_words`.
+    """
+    ranked, _ = _sort_rows(keys)
+    crossing = ranked.gather(1, (budget[:, None] - 1).clamp(max=keys.shape[1] - 1))
+    return (keys <= crossing) & (keys != _last(keys.dtype))
 
 
 def _bits(words: Tensor) -> int:

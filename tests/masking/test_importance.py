@@ -1,0 +1,129 @@
+"""CDMAE's mask on the worked example `new york is in new york` and at its edges."""
+
+import pytest
+import torch
+
+from dr_lib import masking
+from dr_lib.errors import InputError
+
+# AMI of the six words, rounded so that exact ties stay ties.
+AMI = {
+    "naive, renorm": [5.710503, 4.367234, 5.259161, 5.259161, 4.367234, 5.710503],
+    "naive, zero": [2.855252, 3.513279, 4.611891, 4.611891, 3.513279, 2.855252],
+    "minseg, renorm": [2.659323, 2.610595, 2.862055, 2.862055, 2.610595, 2.659323],
+}
+DRAWN = [-1.0, 0.5, -0.2, 0.3, 1.5, -2.0]
+
+
+def on_pieces(values, sizes, length):
+    """Values of words laid out on the pieces of one passage behind [CLS]."""
+    row = torch.zeros(1, length)
+    flat = [value for value, size in zip(values, sizes, strict=True) for _ in range(size)]
+    row[0, 1 : 1 + len(flat)] = torch.tensor(flat)
+    return row
+
+
+def masked(batch_of, source, values, sizes, **options):
+    batch = batch_of([sizes])
+    importances = on_pieces(values, sizes, batch.special.shape[1])
+    mask = masking.importance(batch, importances, 0.5, source, noise=0.0, **options)
+    return mask[0, 1:-1].long().tolist()
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("naive, renorm", [1, 0, 1, 0, 0, 1]),
+        ("naive, zero", [0, 1, 1, 1, 0, 0]),
+        ("minseg, renorm", [1, 0, 1, 1, 0, 0]),
+    ],
+)
+def test_the_three_most_important_words_are_hidden_ties_from_the_left(batch_of, source, variant, expected):
+    assert masked(batch_of, source, AMI[variant], [1] * 6) == expected
+
+
+def test_noise_changes_the_order(batch_of, source):
+    noisy = [a + b for a, b in zip(AMI["naive, renorm"], DRAWN, strict=True)]
+    assert masked(batch_of, source, noisy, [1] * 6) == [0, 0, 1, 1, 1, 0]
+
+
+def test_words_of_two_pieces_are_hidden_whole(batch_of, source):
+    sizes = [1, 2, 1, 1, 1, 2]
+    assert masked(batch_of, source, AMI["naive, renorm"], sizes) == [1, 0, 0, 1, 0, 0, 1, 1]
+
+
+def test_a_word_that_does_not_fit_is_skipped_for_a_shorter_one(batch_of, source):
+    noisy = [a + b for a, b in zip(AMI["naive, renorm"], DRAWN, strict=True)]
+    assert masked(batch_of, source, noisy, [1, 2, 1, 1, 1, 2]) == [1, 0, 0, 1, 1, 1, 0, 0]
+
+
+def test_single_pieces_may_split_a_word(batch_of, source):
+    assert masked(batch_of, source, [1.0, 3.0, 2.0], [1, 3, 1], unit="piece") == [0, 1, 1, 0, 0]
+
+
+def test_importances_are_not_modified_by_drawing(batch_of, source):
+    batch = batch_of([[1] * 20])
+    importances = torch.randn(batch.special.shape, generator=source)
+    before = importances.clone()
+    for unit in ("word", "piece"):
+        masking.importance(batch, importances, 0.5, source, unit=unit, noise_scale="relative")
+    assert torch.equal(importances, before)
+
+
+def test_the_same_seed_gives_the_same_mask(batch_of):
+    batch = batch_of([[1, 2] * 10] * 5)
+    importances = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1))
+    first, second = (masking.importance(batch, importances, 0.5, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_noise_is_one_draw_a_word(batch_of, source):
+    batch = batch_of([[3] * 20] * 50)
+    mask = masking.importance(batch, torch.zeros(batch.special.shape), 0.5, source)
+    assert (mask.sum(1) == 30).all()
+    assert torch.equal(mask[:, 1:-1:3], mask[:, 2:-1:3])
+
+
+def test_relative_noise_follows_the_spread_of_the_passage(batch_of):
+    batch = batch_of([[1] * 60] * 40)
+    importances = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1))
+
+    def draw(scale):
+        source = torch.Generator().manual_seed(9)
+        return masking.importance(batch, importances * scale, 0.5, source, noise=0.5, noise_scale="relative")
+
+    assert (draw(1.0) != draw(1000.0)).sum() <= 2  # rounding aside, scaling changes nothing
+    quiet = masking.importance(batch, importances, 0.5, torch.Generator(), noise=0.0)
+    agreement = (draw(1.0) & quiet).sum() / quiet.sum()
+    assert 0.75 < agreement < 0.95
+
+
+@pytest.mark.parametrize(
+    ("rate", "pieces", "count"), [(0.5, 7, 3), (0.29, 100, 29), (0.01, 5, 1), (1.0, 5, 5), (0.0, 5, 0)]
+)
+def test_the_count_is_rounded_down_but_never_to_zero(batch_of, source, rate, pieces, count):
+    batch = batch_of([[1] * pieces])
+    assert masking.importance(batch, torch.zeros(batch.special.shape), rate, source).sum() == count
+
+
+def test_an_empty_passage_has_no_mask(batch_of, source):
+    batch = batch_of([[], [1]])
+    mask = masking.importance(batch, torch.full(batch.special.shape, 9.0), 0.5, source)
+    assert mask.sum(1).tolist() == [0, 1]
+
+
+def test_negative_and_infinite_importances_keep_their_order(batch_of, source):
+    inf = float("inf")
+    assert masked(batch_of, source, [-inf, -0.0, -2.0, 0.5, inf, -1.0], [1] * 6) == [0, 1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"noise": -1.0}, "noise"), ({"unit": "letter"}, "word, piece"), ({"noise_scale": "big"}, "absolute, relative")],
+)
+def test_bad_choices_are_refused(batch_of, source, options, message):
+    batch = batch_of([[1]])
+    with pytest.raises(InputError, match=message):
+        masking.importance(batch, torch.zeros(batch.special.shape), 0.5, source, **options)
+    with pytest.raises(InputError, match="importances"):
+        masking.importance(batch, torch.zeros(1, 1), 0.5, source)
