@@ -9,16 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
-from dr_lib.evaluation import evaluate
-from dr_lib.files import write_json
+from dr_lib.evaluation.measures import evaluate
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import pack_ids, pack_scores
 from dr_lib.models import DenseEncoder
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, Examples, RetrievalBatches, runtime, train
@@ -27,9 +24,16 @@ from dr_lib.training.checkpoint import remove_checkpoints
 Inputs = dict[str, Path]
 
 
-def build_tokens(folder: Path, inputs: Inputs, *, rows: datasets.Dataset, columns: Sequence[str], base: Origin) -> None:
-    """`store/`: the texts as token ids of the base model's tokenizer."""
-    TokenStore.build(rows, load_tokenizer(base.path(inputs, "base")), folder / "store", columns=tuple(columns))
+def build_passage_tokens(folder: Path, inputs: Inputs, *, collection: Collection, base: Origin) -> None:
+    """`store/`: titles and texts of the passages as token ids of the base model's tokenizer."""
+    tokenizer = load_tokenizer(base.path(inputs, "base"))
+    TokenStore.build(collection.passages, tokenizer, folder / "store", columns=("title", "text"))
+
+
+def build_query_tokens(folder: Path, inputs: Inputs, *, collection: Collection, split: str, base: Origin) -> None:
+    """`store/`: the queries of a split as token ids of the base model's tokenizer."""
+    tokenizer = load_tokenizer(base.path(inputs, "base"))
+    TokenStore.build(collection.queries(split), tokenizer, folder / "store", columns=("text",))
 
 
 def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, generator: Origin | None) -> None:
@@ -120,8 +124,8 @@ def build_vectors(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:
     encoder = open_encoder(second if second.is_dir() else inputs["retriever"] / "model")
     retrieval.encode(
         encoder, TokenStore.open(inputs["passages"] / "store"), folder / "vectors.npy",
-        max_length=recipe.passage_length, title=recipe.title, dtype=recipe.evaluation.vector_type,
-        normalise=recipe.finetuning.normalise,
+        max_length=recipe.passage_length, title=recipe.title, tokens_per_batch=encoding_budget(),
+        dtype=recipe.evaluation.vector_type, normalise=recipe.finetuning.normalise,
     )  # fmt: skip
 
 
@@ -130,12 +134,17 @@ def open_encoder(place: Path) -> DenseEncoder:
     return DenseEncoder.from_pretrained(place, device=runtime.device())
 
 
+def encoding_budget() -> int:
+    """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
+    return 8_192 if runtime.device().type == "cpu" else 131_072
+
+
 def build_run(folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection) -> None:
     """`ranking/`: the passages nearest to each query of the evaluation split."""
     vectors = retrieval.encode(
         open_encoder(inputs["retriever"] / "model"), TokenStore.open(inputs["queries"] / "store"),
         folder / "queries.npy", max_length=recipe.query_length, title="none",
-        normalise=recipe.finetuning.normalise,
+        tokens_per_batch=encoding_budget(), normalise=recipe.finetuning.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
     scores, rows = retrieval.search(vectors, passages, recipe.evaluation.depth, device=runtime.device())
@@ -146,12 +155,7 @@ def build_run(folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Colle
 def build_evaluation(
     folder: Path, inputs: Inputs, *, collection: Collection, split: str, measures: Sequence[str]
 ) -> None:
-    """`scores.json`: the score of every query by measure, packed as in a record, and the means."""
+    """`scores.json`: the score of every query by measure."""
     ranking = retrieval.Ranking.open(inputs["run"] / "ranking")
     scores = evaluate(ranking, collection.qrels(split), collection.passages["id"], measures=tuple(measures))
-    content = {
-        "query_ids": pack_ids(scores.query_ids),
-        "scores": {measure: pack_scores(scores.values[measure]) for measure in measures},
-        "means": {measure: float(scores.mean(measure)) for measure in measures},
-    }
-    write_json(folder / "scores.json", content)
+    scores.save(folder / "scores.json")

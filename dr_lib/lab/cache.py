@@ -20,9 +20,11 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, read_json, write_json, write_text
 from dr_lib.lab.provenance import versions
+from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
 
 MANIFEST = "manifest.json"
+WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 _checked: set[tuple[str, int]] = set()  # folders whose checksums this process has already compared
 
 
@@ -89,7 +91,8 @@ class Cache:
             shutil.rmtree(draft)
         resumed = draft.exists()
         draft.mkdir(parents=True, exist_ok=True)
-        self.announce(f"{stage.name}: {'continues' if resumed else 'starts'}")
+        if resumed:
+            self.announce(f"{stage.name}: goes on where an earlier run stopped")
         started = time.perf_counter()
         stage.build(draft, inputs)
         seconds = time.perf_counter() - started
@@ -97,7 +100,8 @@ class Cache:
         draft.replace(target)
         _checked.add(_token(target))
         self.built.append(stage.name)
-        self.announce(f"{stage.name}: finished in {seconds:.1f} s")
+        if seconds >= WORTH_TELLING:
+            self.announce(f"{stage.name}: finished in {spell_seconds(seconds)}")
 
     @contextmanager
     def _lock(self, stage: Stage) -> Iterator[None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dr_lib.files import read_json
+from dr_lib.evaluation.scores import Scores
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.provenance import commit, versions
 from dr_lib.lab.recipe import Recipe
@@ -35,7 +35,7 @@ class Job:
 def run_job(job: Job, cache: Cache) -> Record:
     """Build whatever the recipe's evaluation needs and is not there yet, and describe the run."""
     way = unfold(job.recipe)
-    scores = read_json(cache.get(way.evaluation) / "scores.json")
+    scores = Scores.load(cache.get(way.evaluation) / "scores.json")
     stages = way.stages()
     manifests = {name: cache.manifest(stage) for name, stage in stages.items()}
     training = {
@@ -47,7 +47,8 @@ def run_job(job: Job, cache: Cache) -> Record:
     return Record(
         study=job.study, label=job.label, scale=job.scale, seed=job.recipe.seed, recipe=job.recipe.portable(),
         recipe_digest=job.recipe.digest, keys={name: stage.key for name, stage in stages.items()},
-        data=data_facts(way), **scores, training=training,
+        data=data_facts(way), scores=scores.to_dict(), means={name: scores.mean(name) for name in scores.values},
+        training=training,
         seconds=seconds | {name: facts["wall_seconds"] for name, facts in training.items()},
         versions=versions(),
         machine={name: fact for name, fact in runtime.machine_facts().items() if name != "versions"},
@@ -72,8 +73,8 @@ def data_facts(way: Way) -> dict[str, Any]:
             "name": collection.name,
             "digest": collection.digest,
             "passages": len(collection.passages),
-            "train_queries": len(collection.queries("train")),
-            f"{split}_queries": len(collection.queries(split)),
+            "train_queries": len(collection.qrels("train")),
+            f"{split}_queries": len(collection.qrels(split)),
         },
         "base": _origin_facts(way.base),
         **({"generator": _origin_facts(way.generator)} if way.generator else {}),

@@ -4,11 +4,9 @@ Page of the book: reference/status. A record holds the recipe, the keys of its s
 score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name.
 """
 
-import base64
-import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
 from dr_lib.files import json_digest, read_json, write_json
 
 FORMAT = 1
@@ -34,8 +33,7 @@ class Record(BaseModel):
         recipe_digest: `json_digest(recipe)`.
         keys: stage kind -> full key.
         data: collection name and digest, sizes, base model, tokenizer.
-        query_ids: packed by `pack_ids`.
-        scores: measure -> packed by `pack_scores`, one float32 per query in the order of `query_ids`.
+        scores: `Scores.to_dict()`, the value of every query by measure, compressed.
         means: measure -> mean over queries.
         training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak memory, seconds.
         seconds: stage kind -> wall seconds it took when it was built.
@@ -56,8 +54,7 @@ class Record(BaseModel):
     recipe_digest: str
     keys: dict[str, str]
     data: dict[str, Any]
-    query_ids: str
-    scores: dict[str, str]
+    scores: dict[str, Any]
     means: dict[str, float]
     training: dict[str, dict[str, Any]]
     seconds: dict[str, float]
@@ -71,12 +68,19 @@ class Record(BaseModel):
         """Study, label, seed and the first digits of the evaluation's key."""
         return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{self.keys['evaluation'][:8]}.json"
 
+    @cached_property
+    def measured(self) -> Scores:
+        """The score of every query by measure."""
+        return Scores.from_dict(self.scores, where=self.file_name)
+
+    @property
+    def query_ids(self) -> Sequence[str]:
+        """The queries, in the order of `per_query`."""
+        return self.measured.query_ids
+
     def per_query(self, measure: str) -> np.ndarray:
         """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
-        if measure not in self.scores:
-            known = ", ".join(self.scores)
-            raise InputError(f"no measure {measure!r}", where=self.file_name, fix=f"Choose one of {known}.")
-        return unpack_scores(self.scores[measure])
+        return self.measured.per_query(measure)
 
     def save(self, folder: Path) -> Path:
         """Write the record into `folder` in one step, with a checksum of itself; return the file's path."""
@@ -125,10 +129,9 @@ def _check_content(record: Record, path: Path, fix: str) -> None:
         raise InputError("the recipe does not have the digest given for it", where=path, fix=fix)
     if record.recipe.get("seed") != record.seed:
         raise InputError(f"seed {record.seed} is not the recipe's {record.recipe.get('seed')}", where=path, fix=fix)
-    count = len(unpack_ids(record.query_ids))
-    for measure, packed in record.scores.items():
-        if len(unpack_scores(packed)) != count:
-            raise InputError(f"{measure} has another number of scores than there are queries", where=path, fix=fix)
+    for measure, mean in record.means.items():
+        if not np.isclose(record.measured.mean(measure), mean, rtol=1e-9):
+            raise InputError(f"mean of {measure} is not that of its queries", where=path, fix=fix)
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
@@ -173,38 +176,6 @@ def slug(text: str) -> str:
         ('30-100', 'simlm-table08')
     """
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
-
-
-def pack_scores(scores: np.ndarray) -> str:
-    """Little-endian float32 scores, compressed, as text.
-
-    Example:
-        >>> unpack_scores(pack_scores(np.array([0.0, 0.5, 1.0]))).tolist()
-        [0.0, 0.5, 1.0]
-    """
-    return base64.b64encode(zlib.compress(np.asarray(scores, dtype="<f4").tobytes(), 9)).decode()
-
-
-def unpack_scores(packed: str) -> np.ndarray:
-    """The array `[queries]` float32 that `pack_scores` was given."""
-    return np.frombuffer(_decompress(packed), dtype="<f4")
-
-
-def pack_ids(query_ids: Sequence[str]) -> str:
-    """Query ids, compressed, as text."""
-    return base64.b64encode(zlib.compress(json.dumps(list(query_ids)).encode(), 9)).decode()
-
-
-def unpack_ids(packed: str) -> list[str]:
-    """The ids that `pack_ids` was given."""
-    return json.loads(_decompress(packed))
-
-
-def _decompress(packed: str) -> bytes:
-    try:
-        return zlib.decompress(base64.b64decode(packed, validate=True))
-    except (ValueError, zlib.error) as error:
-        raise InputError(f"broken scores ({error})", where="record", fix="Restore the file, or run again.") from None
 
 
 def thin(values: Mapping[str, Sequence[Any]], points: int = 200) -> dict[str, list[Any]]:

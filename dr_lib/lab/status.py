@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.budget import spell_seconds
 from dr_lib.lab.cache import Cache, check_folder
 from dr_lib.lab.provenance import commits_since
 from dr_lib.lab.records import Record, load_records
+from dr_lib.lab.spelling import spell_seconds
 
 
 def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:

@@ -14,11 +14,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dr_lib.errors import InputError
-from dr_lib.lab.budget import Estimates, spell_seconds
+from dr_lib.lab.budget import Estimates
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, live_folder, load_records
+from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import last_stage
 
@@ -37,9 +38,9 @@ class StudyResult:
     pending: list[tuple[str, int]] = field(default_factory=list)
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def all_records(self) -> list[Record]:
-        """Every record, by label and seed."""
-        return [record for by_seed in self.records.values() for _, record in sorted(by_seed.items())]
+    def runs(self) -> dict[str, list[Record]]:
+        """Label -> records in the order of their seeds, as tables and figures take them."""
+        return {label: [record for _, record in sorted(by_seed.items())] for label, by_seed in self.records.items()}
 
 
 class StudyError(RuntimeError):

@@ -10,6 +10,7 @@ from functools import partial
 from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
+from dr_lib.evaluation.measures import parse as parse_measure
 from dr_lib.lab import builds
 from dr_lib.lab.cost import bert_work
 from dr_lib.lab.opening import Origin, open_origin, open_sample
@@ -69,6 +70,8 @@ def unfold(recipe: Recipe) -> Way:
 
 def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
     """Refuse what would fail only after hours."""
+    for measure in recipe.evaluation.measures:
+        parse_measure(measure)
     for split in ("train", recipe.evaluation.split):
         collection.qrels(split)
     longest = max(recipe.passage_length, recipe.query_length)
@@ -78,35 +81,27 @@ def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
             where="passage_length",
             fix="Shorten the sequences or take another base model.",
         )
-    queries, batch = len(collection.queries("train")), recipe.finetuning.batch_queries
+    queries, batch = len(collection.qrels("train")), recipe.finetuning.batch_queries
     if queries < batch:
         raise InputError(
             f"{queries} training queries cannot fill a batch of {batch}",
             where="finetuning.batch_queries",
             fix="Make batches smaller or take more training queries.",
         )
-    if recipe.pretraining.tokens_per_batch < recipe.passage_length:
-        raise InputError(
-            f"{recipe.pretraining.tokens_per_batch} tokens cannot hold a passage of {recipe.passage_length}",
-            where="pretraining.tokens_per_batch",
-            fix="Give at least passage_length.",
-        )
 
 
 def passage_tokens(collection: Collection, base: Origin) -> Stage:
     """Passages as token ids; the same for all recipes whose base models share a tokenizer."""
-    columns = ("title", "text")
     params = {"collection": collection.digest, "part": "passages", **_tokenizer_params(base)}
-    build = partial(builds.build_tokens, rows=collection.passages, columns=columns, base=base)
+    build = partial(builds.build_passage_tokens, collection=collection, base=base)
     return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.passages))
 
 
 def query_tokens(collection: Collection, base: Origin, split: str) -> Stage:
     """The queries of a split as token ids."""
-    rows = collection.queries(split)
     params = {"collection": collection.digest, "part": f"queries of {split}", **_tokenizer_params(base)}
-    build = partial(builds.build_tokens, rows=rows, columns=("text",), base=base)
-    return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(rows))
+    build = partial(builds.build_query_tokens, collection=collection, split=split, base=base)
+    return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.qrels(split)))
 
 
 def _tokenizer_params(base: Origin) -> dict[str, str]:
@@ -146,7 +141,7 @@ def bm25_index(collection: Collection, title: bool) -> Stage:
 def bm25_ranking(collection: Collection, split: str, depth: int, title: bool = True) -> Stage:
     """What BM25 finds for the queries of a split."""
     build = partial(builds.build_bm25_ranking, collection=collection, split=split, depth=depth)
-    cost = len(collection.queries(split)) * len(collection.passages)
+    cost = len(collection.qrels(split)) * len(collection.passages)
     index = {"index": bm25_index(collection, title)}
     return Stage("bm25_ranking", 1, {"split": split, "depth": depth}, build, index, cost=cost)
 
@@ -202,7 +197,7 @@ def dense_run(recipe: Recipe, collection: Collection, retriever: Stage, vectors:
     """The nearest passages of each query of the evaluation split."""
     params = {"split": recipe.evaluation.split, "depth": recipe.evaluation.depth}
     inputs = {"retriever": retriever, "vectors": vectors, "queries": queries}
-    cost = float(len(collection.passages) * len(collection.queries(recipe.evaluation.split)))
+    cost = float(len(collection.passages) * len(collection.qrels(recipe.evaluation.split)))
     build = partial(builds.build_run, recipe=recipe, collection=collection)
     return Stage("run", 1, params, build, inputs, cost=cost)
 

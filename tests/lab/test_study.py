@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
 from dr_lib.lab.budget import Estimates
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.job import Job
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record, pack_ids, pack_scores
+from dr_lib.lab.records import Record
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.study import Study, StudyError
 
@@ -40,9 +41,9 @@ def run(job: Job, cache: Cache) -> Record:
     cache.get(end)
     return Record(
         study=job.study, label=job.label, scale=job.scale, seed=job.recipe.seed, recipe=job.recipe.portable(),
-        recipe_digest=job.recipe.digest, keys={"evaluation": end.key}, data={}, query_ids=pack_ids(["q"]),
-        scores={"MRR@10": pack_scores(np.array([1.0]))}, means={"MRR@10": 1.0}, training={}, seconds={}, versions={},
-        machine={}, commit={"id": None, "changed": None}, created="2026-01-01T00:00:00+00:00",
+        recipe_digest=job.recipe.digest, keys={"evaluation": end.key}, data={},
+        scores=Scores(["q"], {"MRR@10": np.array([1.0])}).to_dict(), means={"MRR@10": 1.0}, training={}, seconds={},
+        versions={}, machine={}, commit={"id": None, "changed": None}, created="2026-01-01T00:00:00+00:00",
     )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def test_a_second_call_runs_nothing(study, cache):
     built = len(cache.built)
     again = study(seeds=[0, 1]).run()
     assert len(cache.built) == built
-    assert len(again.all_records()) == 4
+    assert sum(map(len, again.runs().values())) == 4
 
 
 def test_configurations_share_stages(study, cache):
@@ -113,7 +114,7 @@ def test_pending_runs_are_told_with_the_time_they_need(study, cache, capsys):
 def test_any_executor_runs_side_by_side(study):
     with ThreadPoolExecutor(2) as pool:
         result = study(seeds=[0, 1], executor=pool).run()
-    assert len(result.all_records()) == 4
+    assert sum(map(len, result.runs().values())) == 4
 
 
 def test_an_executor_keeps_the_failures_apart_too(study):

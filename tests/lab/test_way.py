@@ -1,0 +1,201 @@
+"""The whole way on forty passages: what is shared, what re-runs, what a kill leaves, and what a record tells."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.lab.cache import Cache
+from dr_lib.lab.job import Job, run_job
+from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.records import Record, load_record
+from dr_lib.lab.study import Study
+from dr_lib.lab.way import bm25_evaluation, unfold
+
+# Runs one recipe in a cache of its own and saves the record; prints the stages it built itself.
+RUN = """
+import sys
+from pathlib import Path
+from dr_lib.lab.cache import Cache
+from dr_lib.lab.job import Job, run_job
+from dr_lib.lab.recipe import Recipe
+
+cache = Cache(Path(sys.argv[2]), announce=lambda line: None)
+record = run_job(Job("simlm/test", "row", "smoke", Recipe.load(Path(sys.argv[1]))), cache)
+record.save(Path(sys.argv[3]))
+print(" ".join(cache.built))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+
+
+def start(recipe: Recipe, folder: Path, name: str) -> subprocess.Popen:
+    path = folder / f"{name}.yaml"
+    recipe.save(path)
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(path), str(folder / "stages"), str(folder / name)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen, folder: Path, name: str) -> tuple[Record, list[str]]:
+    told, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    (path,) = (folder / name).glob("*.json")
+    return load_record(path), told.split()
+
+
+def kinds(built: list[str]) -> list[str]:
+    return sorted(name.rsplit("-", 1)[0] for name in built)
+
+
+def job(recipe: Recipe) -> Job:
+    return Job("simlm/test", "row", "smoke", recipe)
+
+
+def test_a_second_execution_trains_nothing(tiny_recipe, cache, tmp_path):
+    options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "progress": False}
+    recipes = {"simlm": tiny_recipe, "none": tiny_recipe.with_(objective="none")}
+    first = Study("simlm/test", recipes, **options).run()
+    assert kinds(cache.built).count("pretrained") == 1
+    built = len(cache.built)
+    assert Study("simlm/test", recipes, **options).run().runs() == first.runs()
+    assert len(cache.built) == built
+
+
+def test_without_its_record_a_finished_run_trains_nothing_either(tiny_recipe, cache):
+    first = run_job(job(tiny_recipe), cache)
+    built = len(cache.built)
+    again = run_job(job(tiny_recipe), cache)
+    assert len(cache.built) == built
+    assert again.scores == first.scores
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({"objective__decoder_rate": 0.7}, ["evaluation", "pretrained", "retriever", "run", "vectors"]),
+        ({"finetuning__temperature": 0.05}, ["evaluation", "retriever", "run", "vectors"]),
+        ({"negatives__depth": 4}, ["bm25_ranking", "evaluation", "negatives", "retriever", "run", "vectors"]),
+        ({"evaluation__measures": ["MRR@10"]}, ["evaluation"]),
+        ({"evaluation__split": "dev"}, ["evaluation", "run", "tokens"]),
+        ({"evaluation__depth": 10}, ["evaluation", "run"]),
+        ({"seed": 1}, ["evaluation", "pretrained", "retriever", "run", "vectors"]),
+        ({"objective": "none"}, ["evaluation", "retriever", "run", "vectors"]),
+        ({"pretraining__checkpoint_every": 3}, []),
+    ],
+)
+def test_a_change_re_runs_only_what_depends_on_it(tiny_recipe, change, again):
+    before = {stage.name for stage in unfold(tiny_recipe).evaluation.walk()}
+    after = {stage.name for stage in unfold(tiny_recipe.with_(**change)).evaluation.walk()}
+    assert kinds(list(after - before)) == again
+
+
+def test_a_changed_query_count_keeps_nothing_that_saw_the_collection(tiny_recipe):
+    smaller = tiny_recipe.with_(collection__test_queries=4)
+    before, after = ({stage.name for stage in unfold(recipe).evaluation.walk()} for recipe in (tiny_recipe, smaller))
+    assert not before & after
+
+
+def test_content_counts_and_places_do_not(tiny_recipe, tmp_path):
+    moved = tmp_path / "elsewhere" / "tiny"
+    moved.parent.mkdir()
+    (tmp_path / "tiny").rename(moved)
+    there = tiny_recipe.with_(collection=str(moved))
+    key = unfold(there).evaluation.key
+    corpus = moved / "corpus.jsonl"
+    moved.rename(tmp_path / "tiny")
+    assert unfold(tiny_recipe).evaluation.key == key
+    assert there.digest == tiny_recipe.digest
+    assert corpus.name == "corpus.jsonl"
+
+
+def test_a_killed_pre_training_continues_to_the_same_record(tiny_recipe, cache, tmp_path):
+    recipe = tiny_recipe.with_(pretraining__steps=200, pretraining__checkpoint_every=5)
+    process = start(recipe, tmp_path, "killed")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(tmp_path.glob("stages/pretrained-*.partial/checkpoint-*")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert list(tmp_path.glob("stages/pretrained-*.partial"))
+    here = Cache(tmp_path / "stages", announce=lambda line: None)
+    resumed, unbroken = run_job(job(recipe), here), run_job(job(recipe), cache)
+    assert len(here.built) < len(cache.built)  # what was finished before the kill was kept
+    assert resumed.training["pretrained"]["resumed_at"]
+    assert not unbroken.training["pretrained"]["resumed_at"]
+    for record in (resumed, unbroken):
+        assert record.training["pretrained"]["weights"]["model/model.safetensors"]
+    assert _without_times(resumed) == _without_times(unbroken)
+
+
+def _without_times(record: Record) -> dict:
+    content = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
+    for facts in content["training"].values():
+        for name in ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
+            facts.pop(name)
+        facts["curve"].pop("tokens_per_second")
+    return content
+
+
+def test_two_runs_at_once_share_stages_without_doing_them_twice(tiny_recipe, tmp_path):
+    recipes = {"first": tiny_recipe, "second": tiny_recipe.with_(objective__decoder_rate=0.7)}
+    under_way = {name: start(recipe, tmp_path, name) for name, recipe in recipes.items()}
+    done = {name: finish(process, tmp_path, name) for name, process in under_way.items()}
+    built = [stage for _, stages in done.values() for stage in stages]
+    assert len(built) == len(set(built))
+    assert kinds(built).count("tokens") == 3
+    assert kinds(built).count("negatives") == 1
+    assert kinds(built).count("pretrained") == 2
+
+
+def test_a_record_tells_what_was_run_and_no_place(tiny_recipe, cache, tmp_path):
+    record = run_job(job(tiny_recipe), cache)
+    text = record.save(tmp_path / "records").read_text()
+    assert str(tmp_path) not in text
+    assert record.recipe_digest == tiny_recipe.digest
+    assert record.data["collection"]["name"] == "tiny"
+    assert record.data["collection"]["test_queries"] == 6
+    assert len(record.per_query("MRR@10")) == 6
+    assert record.means["MRR@10"] == pytest.approx(record.per_query("MRR@10").mean())
+    assert set(record.training) == {"pretrained", "retriever"}
+    assert {"passages", "negatives", "pretrained", "retriever", "vectors", "run", "evaluation"} <= set(record.keys)
+
+
+def test_bm25_alone_is_evaluated_on_the_same_queries(tiny_recipe, cache):
+    scores = Scores.load(cache.get(bm25_evaluation(tiny_recipe)) / "scores.json")
+    assert scores.mean("MRR@10") > 0.9  # each query is three words of its passage
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"evaluation__split": "tests"}, "tests"),
+        ({"passage_length": 200}, "passage_length.*64"),
+        ({"finetuning__batch_queries": 100}, "batch_queries"),
+        ({"base": "/nowhere/at/all"}, "nowhere"),
+        ({"collection": "/nowhere/at/all"}, "nowhere"),
+        ({"evaluation__measures": ["MMR@10"]}, "MMR@10"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, said):
+    with pytest.raises(InputError, match=said):
+        unfold(tiny_recipe.with_(**change))
+
+
+def test_two_encoders_are_trained_and_searched_with(tiny_recipe, cache):
+    record = run_job(job(tiny_recipe.with_(finetuning__shared=False, objective="none")), cache)
+    assert set(record.training["retriever"]["weights"]) == {
+        "model/model.safetensors",
+        "passage_model/model.safetensors",
+    }
