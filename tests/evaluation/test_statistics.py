@@ -1,0 +1,137 @@
+"""Intervals and tests against scipy and against cases small enough to count."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation import (
+    bootstrap_interval,
+    bootstrap_intervals,
+    holm,
+    randomisation_test,
+    randomisation_tests,
+    smallest_detectable_difference,
+)
+
+
+def differences(queries: int = 200, shift: float = 0.1, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).choice([-0.5, 0, 0, 0.2, 1.0], queries) - 0.14 + shift
+
+
+def test_interval_agrees_with_scipy():
+    values = differences()
+    ours = bootstrap_interval(values, draws=20_000)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
+    spread = values.std() / np.sqrt(len(values))
+    assert ours.mean == pytest.approx(values.mean())
+    assert ours.low == pytest.approx(theirs.low, abs=0.06 * spread)
+    assert ours.high == pytest.approx(theirs.high, abs=0.06 * spread)
+
+
+def test_interval_equals_all_resamples_of_three_queries():
+    values = np.array([0.0, 1.0, 5.0])
+    means = [np.mean(drawn) for drawn in product(values, repeat=3)]
+    ours = bootstrap_interval(values, draws=200_000, level=0.8)
+    assert (ours.low, ours.high) == pytest.approx(np.quantile(means, [0.1, 0.9], method="inverted_cdf"), abs=1e-9)
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = [
+        (interval := bootstrap_interval(rng.standard_normal(60) + 1, draws=500, level=0.8)).low <= 1 <= interval.high
+        for _ in range(300)
+    ]
+    assert 0.72 < np.mean(hits) < 0.87
+
+
+def test_interval_repeats_and_does_not_depend_on_parts(monkeypatch):
+    import sys
+
+    values = differences(101)
+    whole = bootstrap_interval(values, draws=1000)
+    assert whole == bootstrap_interval(values, draws=1000)
+    monkeypatch.setattr(sys.modules["dr_lib.evaluation.statistics"], "AT_ONCE", 1010)
+    parts = bootstrap_interval(values, draws=1000)
+    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("resample_seeds", [False, True])
+def test_several_intervals_equal_single_ones(resample_seeds):
+    several = [differences(90, seed=s).reshape(3, 30) for s in range(4)] + [differences(30)]
+    together = bootstrap_intervals(several, draws=800, resample_seeds=resample_seeds)
+    for own, interval in zip(several, together, strict=True):
+        alone = bootstrap_interval(own, draws=800, resample_seeds=resample_seeds)
+        assert (interval.low, interval.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
+
+
+def test_seeds_are_averaged_before_queries_are_drawn():
+    values = differences(90).reshape(3, 30)
+    ours, mean = bootstrap_interval(values), bootstrap_interval(values.mean(axis=0))
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((mean.mean, mean.low, mean.high), abs=1e-12)
+
+
+def test_drawing_seeds_widens_the_interval_by_the_seeds_spread():
+    seeds = np.array([-1.0, 0.0, 1.0])
+    values = np.repeat(seeds[:, None], 50, axis=1)
+    assert bootstrap_interval(values).low == pytest.approx(0)
+    two_levels = bootstrap_interval(values, resample_seeds=True, draws=40_000, level=0.9)
+    means = [np.mean(drawn) for drawn in product(seeds, repeat=3)]
+    expected = np.quantile(means, [0.05, 0.95], method="inverted_cdf")
+    assert (two_levels.low, two_levels.high) == pytest.approx(expected, abs=1e-9)
+
+
+def test_randomisation_agrees_with_scipy():
+    values = differences(60, shift=0.13)
+    theirs = stats.permutation_test((values, np.zeros(60)), lambda x, y, axis: np.mean(x - y, axis=axis),
+                                    permutation_type="samples", vectorized=True, n_resamples=20_000, rng=1)  # fmt: skip
+    assert randomisation_test(values, draws=20_000) == pytest.approx(theirs.pvalue, abs=0.012)
+
+
+def test_randomisation_equals_the_count_of_all_flips():
+    values = np.array([0.3, -0.1, 0.4, 0.1, 0.2, -0.05, 0.0])
+    means = [np.dot(values, signs) for signs in product([-1, 1], repeat=7)]
+    exact = np.mean(np.abs(means) >= abs(values.sum()) - 1e-12)
+    assert randomisation_test(values, draws=100_000) == pytest.approx(exact, abs=0.006)
+
+
+def test_p_value_is_never_zero_and_one_for_no_difference():
+    assert randomisation_test(np.ones(100), draws=99) == 0.01
+    assert randomisation_test(np.zeros(100), draws=99) == 1.0
+    assert randomisation_tests([np.zeros(9), np.ones(9)], draws=999)[0] == 1.0
+
+
+def test_p_values_are_uniform_where_nothing_differs():
+    rng = np.random.default_rng(0)
+    found = randomisation_tests([rng.standard_normal(40) for _ in range(400)], draws=500)
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+
+
+def test_holm_equals_the_steps_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([0.02]).tolist() == [0.02]
+    assert holm([]).tolist() == []
+
+
+def test_smallest_detectable_difference_is_found_with_the_power_asked_for():
+    rng = np.random.default_rng(0)
+    runs = rng.standard_normal((4000, 100)) * 0.3
+    smallest = smallest_detectable_difference(runs[0] / runs[0].std(ddof=1) * 0.3)
+    assert smallest == pytest.approx(2.8016 * 0.3 / 10, rel=1e-3)
+    found = stats.ttest_1samp(runs + smallest, 0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_bad_input_is_refused():
+    for values in (np.array([]), np.zeros((2, 0)), np.array([1.0, np.nan]), np.zeros((1, 2, 3))):
+        with pytest.raises(InputError):
+            bootstrap_interval(values)
+    with pytest.raises(InputError):
+        bootstrap_intervals([np.zeros(3), np.zeros(4)])
+    with pytest.raises(InputError, match="level"):
+        bootstrap_interval(np.zeros(3), level=95)
+    with pytest.raises(InputError, match="one query"):
+        smallest_detectable_difference(np.array([1.0]))
