@@ -34,10 +34,15 @@ def draw_ids(
     Returns:
         `[rows]` int64 ids.
     """
-    bias = bias.index_fill(0, forbidden, -torch.inf)
-    chunk = chunk or max(1, (2**20 if states.device.type == "cpu" else 2**28) // weight.shape[0])
-    parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
-    return torch.cat([invert(functional.linear(rows, weight, bias), numbers) for rows, numbers in parts])
+    device = states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    states, weight, bias = states.to(dtype), weight.to(dtype), bias.to(dtype).index_fill(0, forbidden, -torch.inf)
+    fitting = max(1, (2**20 if device == "cpu" else 2**28) // weight.shape[0])
+    chunk = chunk or 1 << fitting.bit_length() - 1  # a power of two divides the padded rows: one shape, no tail
+    with torch.autocast(device, enabled=False):  # it would cast the whole table again for every chunk
+        parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
+        drawn = [invert(functional.linear(rows, weight, bias), numbers) for rows, numbers in parts]
+    return torch.cat(drawn)
 
 
 def invert(logits: Tensor, uniform: Tensor) -> Tensor:
