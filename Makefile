@@ -43,7 +43,7 @@ book: setup
 	rm -rf $(SOURCE)
 	mkdir -p $(SOURCE)
 	cp -R book/. $(SOURCE)
-	rm -rf $(SOURCE)/weights
+	rm -rf $(SOURCE)/weights $(SOURCE)/records
 	cp _config.yml _toc.yml $(SOURCE)
 	$(PY) -m dr_lib batch --scale $(SCALE) --to $(SOURCE)/notebooks
 	$(MAKE) --no-print-directory pages

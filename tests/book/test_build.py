@@ -18,6 +18,7 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "_build" / "source"
     shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
+    (source / "extra").mkdir()
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(ROOT / name, source)

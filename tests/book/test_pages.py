@@ -9,7 +9,7 @@ from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched,
 from dr_lib.report.theme import DARK, LIGHT
 
 BOOK = ROOT / "book"
-GENERATED = {"reference/status", "reference/data"}
+GENERATED = {"reference/status", "reference/data", "reference/base-model"}
 STATES = ("held", "reversed", "inconclusive", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 

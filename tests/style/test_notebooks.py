@@ -6,11 +6,13 @@ import nbformat
 import pytest
 import yaml
 
-from dr_lib.lab import recipe_for
+from dr_lib.lab import BaseRecipe, recipe_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
-SCALES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
+FILES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
+BASES = [path for path in FILES if path.stem.startswith("base-")]
+SCALES = [path for path in FILES if path not in BASES]
 
 
 def parameters(path: Path) -> list[nbformat.NotebookNode]:
@@ -60,3 +62,8 @@ def test_scale_sets_only_what_notebooks_take(path):
     for notebook in NOTEBOOKS:
         source = parameters(notebook)[0].source
         assert not {name for name in names if f"{name} =" not in source and f"{name}:" not in source}, notebook.name
+
+
+@pytest.mark.parametrize("path", BASES, ids=lambda path: path.stem)
+def test_base_recipe_is_valid_and_named_as_its_file(path):
+    assert BaseRecipe.load(path).name == path.stem
