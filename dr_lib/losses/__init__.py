@@ -2,5 +2,9 @@
 
 from dr_lib.losses.contrastive import contrastive
 from dr_lib.losses.cross_entropy import chunked_cross_entropy
+from dr_lib.losses.distillation import distillation
+from dr_lib.losses.listwise import listwise
+from dr_lib.losses.pair import pair
+from dr_lib.losses.passage_centric import passage_centric
 
-__all__ = ["chunked_cross_entropy", "contrastive"]
+__all__ = ["chunked_cross_entropy", "contrastive", "distillation", "listwise", "pair", "passage_centric"]

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dr_lib.errors import InputError
+from dr_lib.losses.pairs import checked_sizes, relevant_passages, unit
 
 Block = Literal["query_passage", "positive_query", "query_query", "positive_positive", "positive_passage"]
 Preset = Literal["released", "paper", "query_passage"]
@@ -72,20 +73,15 @@ def contrastive(
         0.3133
     """
     chosen = _checked_blocks(blocks)
-    negatives = _checked_sizes(queries, passages, temperature, passage_ids, known_positives)
+    negatives = checked_sizes("contrastive", queries, passages, temperature, passage_ids, known_positives)
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()
         if normalise:
-            queries, passages = _unit(queries), _unit(passages)
+            queries, passages = unit(queries), unit(passages)
         scores = _block_scores(queries, passages, negatives, chosen, temperature)
         hidden = _block_masks(len(queries), negatives, chosen, passage_ids, known_positives, scores.device)
         target = torch.arange(0, len(passages), negatives, device=scores.device)
         return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; like `functional.normalize`, with fewer passes backward."""
-    return vectors * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
 
 
 def _block_scores(queries: Tensor, passages: Tensor, n: int, blocks: tuple[Block, ...], temperature: float) -> Tensor:
@@ -112,18 +108,11 @@ def _block_masks(
     device: torch.device,
 ) -> Tensor:
     """True at pairs that are no negatives: a vector with itself, and positives; the target column stays."""
-    own = torch.eye(batch, dtype=torch.bool, device=device)
-    own_passage = torch.zeros(batch, batch * n, dtype=torch.bool, device=device)
-    own_passage[:, ::n] = own
-    relevant = own_passage.clone()
-    if passage_ids is not None:
-        relevant |= passage_ids[::n, None] == passage_ids
-    if known_positives is not None:
-        relevant |= known_positives
+    relevant = relevant_passages(batch, n, passage_ids, known_positives, device)
     to_positives = relevant[:, ::n]
     related = to_positives | to_positives.T
     masks = {
-        "query_passage": relevant & ~own_passage,
+        "query_passage": relevant & ~relevant_passages(batch, n, None, None, device),
         "positive_query": to_positives.T,
         "query_query": related,
         "positive_positive": related,
@@ -151,22 +140,3 @@ def _checked_blocks(blocks: str | tuple[str, ...]) -> tuple[Block, ...]:
             fix='Name each block once; "positive_passage" holds "positive_positive".',
         )
     return chosen
-
-
-def _checked_sizes(
-    queries: Tensor, passages: Tensor, temperature: float, passage_ids: Tensor | None, known_positives: Tensor | None
-) -> int:
-    """Passages per query."""
-    if not temperature > 0:
-        raise InputError(f"{temperature} is not above 0", where="temperature", fix="SimLM uses 0.02; DPR uses 1.")
-    batch, count = len(queries), len(passages)
-    fits = batch and count and count % batch == 0 and queries.shape[1:] == passages.shape[1:] and queries.ndim == 2
-    fits = fits and (passage_ids is None or passage_ids.shape == (count,))
-    if not fits or (known_positives is not None and known_positives.shape != (batch, count)):
-        given = (queries, passages, passage_ids, known_positives)
-        raise InputError(
-            f"shapes {[None if t is None else tuple(t.shape) for t in given]} do not fit",
-            where="contrastive",
-            fix="Give [batch, hidden], [batch * n, hidden], ids [batch * n] and known positives [batch, batch * n].",
-        )
-    return count // batch

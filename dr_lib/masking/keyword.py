@@ -67,9 +67,8 @@ def keyword(
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = first_pieces(batch)
-    noise = torch.rand(words.shape, generator=generator, device=words.device).clamp_(
-        min=torch.finfo(torch.float32).tiny
-    )
-    scores = weights.float().log() - noise.log_().neg_().log_()
+    lots = torch.rand(words.shape, generator=generator, device=words.device)
+    waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()  # exponential; its -log is Gumbel noise
+    scores = weights.float().log() - waiting.log_()
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
     return take_across(keys, limit) if last_word == "whole" else take_words(keys, limit)

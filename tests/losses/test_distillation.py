@@ -1,0 +1,95 @@
+"""Listwise and distillation losses against numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+@pytest.fixture
+def scores():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(4, 6)), rng.normal(size=(4, 6)) * 3
+
+
+def test_listwise_is_minus_the_log_share_of_the_first(scores):
+    found = losses.listwise(torch.tensor(scores[0]), temperature=0.5)
+    np.testing.assert_allclose(found.item(), -np.log(softmax(scores[0] / 0.5)[:, 0]).mean(), rtol=1e-5)
+
+
+def test_absent_passages_do_not_count(scores):
+    present = torch.ones(4, 6, dtype=torch.bool)
+    present[:, 4:] = False
+    student, teacher = (torch.tensor(s) for s in scores)
+    torch.testing.assert_close(losses.listwise(student, present=present), losses.listwise(student[:, :4]))
+    torch.testing.assert_close(
+        losses.distillation(student, teacher, present=present), losses.distillation(student[:, :4], teacher[:, :4])
+    )
+
+
+def test_absent_passages_get_no_gradient(scores):
+    student, teacher = (torch.tensor(s, requires_grad=True) for s in scores)
+    present = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) < 0.7
+    losses.distillation(student, teacher, present=present).backward()
+    assert torch.isfinite(student.grad).all()
+    assert not student.grad[~present].any()
+
+
+def test_distillation_is_the_divergence_summed_over_passages(scores):
+    student, teacher = softmax(scores[0] / 0.02), softmax(scores[1] / 2)
+    expected = (teacher * (np.log(teacher) - np.log(student))).sum() / 4
+    tensors = (torch.tensor(s) for s in scores)
+    found = losses.distillation(*tensors, student_temperature=0.02, teacher_temperature=2.0)
+    np.testing.assert_allclose(found.item(), expected, rtol=1e-5)
+
+
+def test_the_mean_over_elements_divides_by_the_passages_too(scores):
+    student, teacher = (torch.tensor(s) for s in scores)
+    per_query = losses.distillation(student, teacher)
+    torch.testing.assert_close(losses.distillation(student, teacher, mean="element"), per_query / 6)
+
+
+def test_gradient_is_the_difference_of_the_distributions_and_spares_the_teacher(scores):
+    student, teacher = (torch.tensor(s, dtype=torch.float32, requires_grad=True) for s in scores)
+    losses.distillation(student, teacher).backward()
+    expected = (softmax(scores[0]) - softmax(scores[1])) / 4
+    np.testing.assert_allclose(student.grad, expected, atol=1e-6)
+    assert teacher.grad is None
+
+
+@pytest.mark.parametrize("passages", [2, 20])
+def test_equal_scores_give_zero_and_no_gradient_whatever_the_length(passages):
+    student = torch.randn(3, passages, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    loss = losses.distillation(student, student.detach() + 5)
+    loss.backward()
+    assert abs(loss.item()) < 1e-6
+    assert student.grad.abs().max() < 1e-6
+
+
+def test_a_teacher_sure_of_one_passage_stays_finite():
+    student = torch.zeros(1, 3, requires_grad=True)
+    loss = losses.distillation(student, torch.tensor([[1000.0, 0.0, -1000.0]]))
+    loss.backward()
+    np.testing.assert_allclose(loss.item(), np.log(3), rtol=1e-5)
+    assert torch.isfinite(student.grad).all()
+
+
+def test_what_makes_no_sense_is_refused(scores):
+    student, teacher = (torch.tensor(s) for s in scores)
+    with pytest.raises(InputError, match="do not fit"):
+        losses.distillation(student, teacher[:, :3])
+    with pytest.raises(InputError, match="student_temperature"):
+        losses.distillation(student, teacher, student_temperature=0)
+    with pytest.raises(InputError, match="mean"):
+        losses.distillation(student, teacher, mean="batch")
+    with pytest.raises(InputError, match="listwise"):
+        losses.listwise(student[0])
+    with pytest.raises(InputError, match="temperature"):
+        losses.listwise(student, temperature=-1)

@@ -1,0 +1,106 @@
+"""PAIR's losses against sums written out in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+
+
+def vectors(batch=3, n=2, hidden=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(batch, hidden)), rng.normal(size=(batch * n, hidden))
+
+
+def as_tensors(*arrays):
+    return [torch.tensor(a, dtype=torch.float32, requires_grad=True) for a in arrays]
+
+
+def written_out(queries, passages, other_queries=True, banned=()):
+    """The positive against its query, the other queries, and all hard negatives; `banned` are (query, passage)."""
+    batch, n = len(queries), len(passages) // len(queries)
+    total = 0.0
+    for i in range(batch):
+        positive = passages[i * n]
+        target = positive @ queries[i]
+        terms = [target]
+        if other_queries:
+            terms += [positive @ queries[j] for j in range(batch) if j != i and (j, i * n) not in banned]
+        terms += [positive @ passages[c] for c in range(batch * n) if c % n and (i, c) not in banned]
+        total += np.log(np.sum(np.exp(terms))) - target
+    return total / batch
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize(("candidates", "other_queries"), [("released", True), ("paper", False)])
+def test_the_passage_centric_loss_is_the_sum_written_out(n, candidates, other_queries):
+    q, p = vectors(n=n)
+    loss = losses.passage_centric(*as_tensors(q, p), candidates=candidates)
+    np.testing.assert_allclose(loss.item(), written_out(q, p, other_queries), rtol=1e-5, atol=1e-7)
+
+
+def test_positives_of_other_queries_are_not_in_the_denominator_but_other_queries_are():
+    queries, passages = as_tensors(*vectors(batch=2, n=2))
+    n = 2
+
+    def first_row(q, p):
+        pair_loss = losses.passage_centric(q, p) * 2
+        anchored_by_second = torch.logsumexp(p[n] @ torch.cat([q, p[1::n]]).T, 0) - p[n] @ q[1]
+        return pair_loss - anchored_by_second  # the term whose anchor is the first positive
+
+    to_queries, to_passages = torch.autograd.grad(first_row(queries, passages), (queries, passages))
+    assert to_passages[n].abs().max() < 1e-6
+    assert to_queries[1].abs().max() > 1e-3
+
+
+def test_gradients_are_those_of_finite_differences():
+    q, p = vectors(n=3)
+    queries, passages = as_tensors(q, p)
+    losses.passage_centric(queries, passages).backward()
+    for array, gradient, function in (
+        (q, queries.grad, lambda moved: written_out(moved, p)),
+        (p, passages.grad, lambda moved: written_out(q, moved)),
+    ):
+        expected = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            step = np.zeros_like(array)
+            step[place] = 1e-6
+            expected[place] = (function(array + step) - function(array - step)) / 2e-6
+        np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_known_positives_and_copies_are_no_negatives():
+    q, p = vectors(n=2)
+    known = torch.zeros(3, 6, dtype=torch.bool)
+    known[0, 3] = known[2, 0] = True
+    loss = losses.passage_centric(*as_tensors(q, p), known_positives=known)
+    np.testing.assert_allclose(loss.item(), written_out(q, p, banned={(0, 3), (2, 0)}), rtol=1e-5)
+    loss = losses.passage_centric(*as_tensors(q, p), passage_ids=torch.tensor([5, 1, 2, 5, 4, 3]))
+    np.testing.assert_allclose(loss.item(), written_out(q, p, banned={(0, 3)}), rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
+def test_pair_is_the_weighted_sum_of_its_parts(alpha):
+    queries, passages = as_tensors(*vectors())
+    about_queries = losses.contrastive(queries, passages, blocks="query_passage", temperature=1.0, normalise=False)
+    about_passages = losses.passage_centric(queries, passages)
+    expected = (1 - alpha) * about_queries + alpha * about_passages
+    torch.testing.assert_close(losses.pair(queries, passages, alpha=alpha), expected)
+
+
+def test_bf16_inputs_are_worked_out_in_float32():
+    queries, passages = (t.bfloat16() for t in as_tensors(*vectors()))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = losses.pair(queries, passages)
+    torch.testing.assert_close(found, losses.pair(queries.float(), passages.float()))
+
+
+def test_what_makes_no_sense_is_refused():
+    queries, passages = as_tensors(*vectors())
+    with pytest.raises(InputError, match="alpha"):
+        losses.pair(queries, passages, alpha=1.5)
+    with pytest.raises(InputError, match="candidates"):
+        losses.passage_centric(queries, passages, candidates="all")
+    with pytest.raises(InputError, match="passage_centric: shapes"):
+        losses.passage_centric(queries, passages[:4])
