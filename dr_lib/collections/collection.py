@@ -122,7 +122,7 @@ class Collection:
 
         Args:
             passages: number of passages; None for all.
-            train_queries: at most so many queries of the split train, None for all; ignored where there is no such split.
+            train_queries: at most so many queries of the split train; None for all; ignored without such a split.
             dev_queries: the same for dev.
             test_queries: the same for test.
             seed: of all draws.

@@ -52,7 +52,10 @@ def find_source(name: str, allow_duplicates: bool = False) -> Source:
         return beir.folder_source(folder, allow_duplicates=allow_duplicates)
     if name == "squad":
         return squad.hub_source()
-    raise InputError(f"unknown collection {name!r}", where="collection", fix=_names())
+    problem = f"unknown collection {name!r}"
+    if "/" in name or Path(name).exists():
+        problem = f"{name} is a file, not a folder" if Path(name).is_file() else f"there is no folder {name}"
+    raise InputError(problem, where="collection", fix=_names())
 
 
 def _folder(name: str) -> Path | None:
@@ -65,13 +68,8 @@ def _folder(name: str) -> Path | None:
 
 def _names() -> str:
     """Say which names can be loaded here."""
-    root = data_root()
-    found = (
-        sorted(path.name for path in root.iterdir() if beir.is_folder_of_passages(path))
-        if root and root.is_dir()
-        else []
-    )
-    local = f"a folder under DR_DATA ({', '.join(found)})" if found else "the name of a folder under DR_DATA (not set)"
-    if root and not found:
-        local = f"the name of a folder under DR_DATA ({root} holds none)"
+    root, local = data_root(), "the name of a folder under DR_DATA (not set)"
+    if root and root.is_dir():
+        found = sorted(path.name for path in root.iterdir() if beir.is_folder_of_passages(path))
+        local = f"a folder under DR_DATA ({', '.join(found) or 'none there'})"
     return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, or {local}."

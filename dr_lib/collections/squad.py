@@ -47,7 +47,9 @@ def official_source(folder: Path) -> Source:
         if not path.is_file():
             raise InputError("no such file", where=path, fix="Put both official files of SQuAD 1.1 into the folder.")
     key = json_digest([file_digest(path) for path in paths.values()])
-    return _source(key, str(folder), lambda: (q for part, path in paths.items() for q in _from_json(part, path)))
+    return _source(
+        key, "official files of SQuAD 1.1", lambda: (q for part, path in paths.items() for q in _from_json(part, path))
+    )
 
 
 def hub_source(hub: str = HUB) -> Source:
@@ -67,6 +69,7 @@ def _source(key: str, place: str, read: Any) -> Source:
             for split in ("train", "dev", "test")
         },
         info={"source": place, "licence": LICENCE},
+        published=True,
     )
 
 
@@ -99,7 +102,7 @@ def _build(questions: Iterable[Question]) -> tuple[list[Passage], list[Query], d
         queries.append(Query(question.id, text, tuple(answers)))
         part, _, article = passage.doc.partition("/")
         judgements[split_of(part, article)].append(Judgement(question.id, passage.id, 1))
-    return list(passages.values()), queries, {split: found for split, found in judgements.items() if found}
+    return list(passages.values()), queries, judgements
 
 
 def _from_json(part: str, path: Path) -> Iterator[Question]:

@@ -51,9 +51,9 @@ def units(docstring: str) -> list[Unit]:
     """Cut a cleaned docstring to units in reading order.
 
     Example:
-        >>> for unit in units("Add rows.\\n\\nParameters\\n----------\\naxis : int\\n    The axis to count along."):
-        ...     print(unit)
-        Unit(text='Add rows.', entry=False)
+        >>> docstring = "Add up all rows.\\n\\nParameters\\n----------\\naxis : int\\n    The axis to count along."
+        >>> print(*units(docstring), sep="\\n")
+        Unit(text='Add up all rows.', entry=False)
         Unit(text='axis: The axis to count along.', entry=True)
     """
     found: list[Unit] = []

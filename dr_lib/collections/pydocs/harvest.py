@@ -74,14 +74,14 @@ def find_docstrings(progress: bool = False) -> list[Docstring]:
         for package, prefix, root, path in tqdm(
             paths, "PyDocs", unit="file", mininterval=1, leave=False, disable=not progress
         ):
-            found += _file(package, prefix, root, path)
+            found += docstrings_of_file(package, prefix, root, path)
     finally:
         if collecting:
             gc.enable()
     return found
 
 
-def _file(package: str, prefix: str, root: Path, path: Path) -> Iterator[Docstring]:
+def docstrings_of_file(package: str, prefix: str, root: Path, path: Path) -> Iterator[Docstring]:
     """Docstrings of one source file; one that this interpreter cannot parse has none."""
     parts = path.relative_to(root).with_suffix("").parts
     module = ".".join(part for part in (prefix, *parts) if part and part != "__init__")

@@ -71,7 +71,7 @@ def cut_passages(body: list[Unit]) -> list[str]:
 
     Example:
         >>> [len(text.split()) for text in cut_passages([Unit("word " * 40)] * 7)]
-        [120, 80, 80]
+        [120, 120, 40]
     """
     groups: list[list[str]] = [[]]
     size = 0

@@ -1,0 +1,169 @@
+"""Folders in BEIR layout become collections: order, defaults, digests, the cache."""
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dr_lib import collections
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+
+
+def test_passages_keep_file_order_and_get_defaults(beir_folder, cache):
+    passages = collections.load(beir_folder(), cache=cache).passages
+    assert passages.column_names == ["id", "title", "text", "doc", "position"]
+    assert passages["id"][:] == ["p1", "p2", "p3", "p4"]
+    assert passages[1] == {
+        "id": "p2", "title": "Flow", "text": "The boundary layer is thin.", "doc": "d1", "position": 1,
+    }  # fmt: skip
+    assert passages[3] == {"id": "p4", "title": "", "text": "A jet is hot and loud.", "doc": "", "position": 0}
+
+
+def test_splits_are_listed_train_first(beir_folder, cache):
+    qrels = {split: ["q1\tp1\t1"] for split in ("zebra", "test", "dev", "alpha", "train")}
+    collection = collections.load(beir_folder(qrels=qrels), cache=cache)
+    assert collection.splits == ("train", "dev", "test", "alpha", "zebra")
+
+
+def test_queries_of_a_split_are_the_judged_ones_in_file_order(beir_folder, cache):
+    collection = collections.load(beir_folder(), cache=cache)
+    assert collection.queries("test")["id"][:] == ["q1", "q2"]
+    assert collection.queries("train")[0] == {
+        "id": "q1",
+        "text": "what is thin",
+        "answers": ["the boundary layer", "it"],
+    }
+    assert collection.queries("test")[1]["answers"] == []
+    assert collection.queries()["id"][:] == ["q1", "q2", "q3"]
+
+
+def test_grades_are_kept_with_zero(beir_folder, cache):
+    collection = collections.load(beir_folder(), cache=cache)
+    assert collection.qrels("test") == {"q2": {"p4": 2}, "q1": {"p2": 1, "p1": 0}}
+
+
+def test_info_counts_what_is_there(beir_folder, cache):
+    counts = collections.load(beir_folder(), cache=cache).info["counts"]
+    assert (counts["passages"], counts["queries"], counts["queries_without_judgement"]) == (4, 3, 1)
+    assert counts["test"] == {"queries": 2, "judgements": 3}
+
+
+def test_licence_is_read_from_the_readme(beir_folder, cache):
+    folder = beir_folder()
+    (folder / "README.md").write_text("# Tiny\n\n- Licence: CC0 1.0.\n", encoding="utf-8")
+    assert collections.load(folder, cache=cache).info["licence"] == "CC0 1.0."
+
+
+def test_digest_is_the_same_for_plain_and_packed_files(beir_folder, cache):
+    plain = collections.load(beir_folder("plain"), cache=cache)
+    packed = collections.load(beir_folder("packed", packed=True), cache=cache)
+    assert plain.digest == packed.digest
+    assert packed.splits == plain.splits == ("train", "test")
+
+
+@pytest.mark.parametrize("part", ["corpus", "queries", "qrels"])
+def test_digest_changes_with_content(beir_folder, cache, part):
+    changed = {
+        "corpus": [{"_id": "p1", "text": "One."}, {"_id": "p2", "text": "Two."}, {"_id": "p4", "text": "Four."}],
+        "queries": [{"_id": "q1", "text": "what is thick"}, {"_id": "q2", "text": "what is hot"}],
+        "qrels": {"test": ["q2\tp4\t1", "q1\tp2\t1", "q1\tp1\t0"], "train": ["q1\tp2\t1"]},
+    }[part]
+    before = collections.load(beir_folder("before"), cache=cache)
+    assert collections.load(beir_folder("after", **{part: changed}), cache=cache).digest != before.digest
+
+
+def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_harmless(beir_folder, cache):
+    corpus = '\ufeff{"_id": "p1", "text": "One."}\r\n\r\n{"_id": "p2", "text": "Two."}\r\n'
+    qrels = {"test": ["q1\tp2\t1\r", "\r"]}
+    collection = collections.load(beir_folder(corpus=corpus, qrels=qrels), cache=cache)
+    assert collection.passages["text"][:] == ["One.", "Two."]
+    assert collection.qrels("test") == {"q1": {"p2": 1}}
+
+
+def test_second_load_reads_the_cache_alone(beir_folder, cache, monkeypatch):
+    folder = beir_folder()
+    first = collections.load(folder, cache=cache)
+    monkeypatch.setattr("dr_lib.collections.store.write_collection", lambda *_: pytest.fail("was converted again"))
+    second = collections.load(folder, cache=cache)
+    assert second.digest == first.digest and second.passages[2] == first.passages[2]
+
+
+def test_passages_are_memory_mapped_from_the_cache(beir_folder, cache):
+    collection = collections.load(beir_folder(), cache=cache)
+    assert [file["filename"] for file in collection.passages.cache_files] == [str(collection.folder / "passages.arrow")]
+
+
+def test_changed_files_get_a_cache_folder_of_their_own(beir_folder, cache):
+    folder = beir_folder()
+    before = collections.load(folder, cache=cache)
+    with (folder / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"_id": "p5", "text": "New."}\n')
+    after = collections.load(folder, cache=cache)
+    assert len(after.passages) == 5 and len(before.passages) == 4 and after.folder != before.folder
+
+
+def test_two_loads_at_once_share_one_conversion(beir_folder, cache, monkeypatch):
+    from dr_lib.collections import store
+
+    calls, convert = [], store.write_collection
+    monkeypatch.setattr(store, "write_collection", lambda *given: (calls.append(1), convert(*given)))
+    folder = beir_folder()
+    with ThreadPoolExecutor(4) as pool:
+        digests = {found.digest for found in pool.map(lambda _: collections.load(folder, cache=cache), range(4))}
+    assert len(digests) == 1 and len(calls) == 1
+
+
+def test_equal_passages_are_kept_and_counted_where_allowed(beir_folder, cache):
+    corpus = [{"_id": id_, "title": "T", "text": "Same."} for id_ in ("p1", "p2", "p3", "p4")]
+    folder = beir_folder(corpus=corpus)
+    assert collections.load(folder, cache=cache, allow_duplicates=True).info["counts"]["duplicate_texts"] == 3
+    with pytest.raises(InputError, match="duplicate passage"):
+        collections.load(folder, cache=cache)
+
+
+def test_equal_texts_under_other_titles_are_no_duplicates(beir_folder, cache):
+    corpus = [{"_id": id_, "title": id_, "text": "Same."} for id_ in ("p1", "p2", "p4")]
+    assert collections.load(beir_folder(corpus=corpus), cache=cache).info["counts"]["duplicate_texts"] == 0
+
+
+def test_a_folder_without_judgements_is_text_for_pretraining(beir_folder, cache):
+    collection = collections.load(beir_folder(qrels=None), cache=cache)
+    assert collection.splits == () and len(collection.text_for_pretraining()) == 4
+    assert len(collection.queries()) == 3
+    with pytest.raises(InputError, match="no judgements"):
+        collection.queries("test")
+
+
+def test_a_corpus_alone_is_enough(beir_folder, cache):
+    collection = collections.load(beir_folder(queries=None, qrels=None), cache=cache)
+    assert len(collection.passages) == 4 and len(collection.queries()) == 0
+
+
+def test_a_name_under_dr_data_is_found(beir_folder, cache, monkeypatch):
+    folder = beir_folder("wings")
+    monkeypatch.setenv("DR_DATA", str(folder.parent))
+    assert collections.load("wings", cache=cache).name == "wings"
+
+
+def test_an_altered_cache_file_is_refused(beir_folder, cache):
+    folder = beir_folder()
+    collection = collections.load(folder, cache=cache)
+    path = collection.folder / "queries.arrow"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"queries\.arrow: the file was altered.*Remove the folder"):
+        collections.load(folder, cache=cache)
+
+
+def test_manifest_names_every_file(beir_folder, cache):
+    folder = collections.load(beir_folder(), cache=cache).folder
+    listed = set(read_json(folder / "manifest.json")["files"])
+    assert listed == {path.name for path in folder.glob("*.arrow")}
+
+
+def test_packed_judgements_are_read(beir_folder, cache):
+    folder = beir_folder(qrels=None)
+    (folder / "qrels" / "dev.tsv.gz").write_bytes(gzip.compress(b"query-id\tcorpus-id\tscore\nq1\tp1\t1\n"))
+    assert collections.load(folder, cache=cache).qrels("dev") == {"q1": {"p1": 1}}

@@ -1,0 +1,157 @@
+"""Every defect of a collection ends in one error that names place and way out, and leaves nothing behind."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from dr_lib import collections
+from dr_lib.errors import InputError
+
+GOOD = '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p4", "text": "Four."}\n'
+ASKED = '{"_id": "q1", "text": "one"}\n{"_id": "q2", "text": "two"}\n'
+ADDED_LINES = {
+    "malformed line": ("corpus", '{"_id": "p5", "text": ', "corpus.jsonl line 4: not a JSON object"),
+    "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: a JSON object is expected, not a list"),
+    "missing _id": ("corpus", '{"text": "x"}', "corpus.jsonl line 4: field _id is missing"),
+    "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: field _id is empty"),
+    "number as _id": ("corpus", '{"_id": 5, "text": "x"}', "corpus.jsonl line 4: field _id is a whole number"),
+    "missing text": ("corpus", '{"_id": "p5"}', "corpus.jsonl line 4: field text is missing"),
+    "list as text": ("corpus", '{"_id": "p5", "text": ["x"]}', "corpus.jsonl line 4: field text is a list"),
+    "number as title": ("corpus", '{"_id": "p5", "text": "x", "title": 1}', "line 4: field title is a whole number"),
+    "text as position": ("corpus", '{"_id": "p5", "text": "x", "position": "2"}', "line 4: field position is text"),
+    "truth as position": ("corpus", '{"_id": "p5", "text": "x", "position": true}', "field position is true/false"),
+    "half a surrogate": ("corpus", '{"_id": "p5", "text": "\\ud800"}', "line 4: field text holds half a surrogate"),
+    "empty passage": ("corpus", '{"_id": "p5", "text": " \\n"}', "corpus.jsonl line 4: passage 'p5' is empty"),
+    "same passage id": (
+        "corpus",
+        '{"_id": "p2", "text": "x"}',
+        "line 4: duplicate passage id 'p2', first seen in line 2",
+    ),
+    "same passage text": ("corpus", '{"_id": "p5", "text": "Two."}', "'p5' repeats title and text of line 2"),
+    "same query id": ("queries", '{"_id": "q1", "text": "x"}', "queries.jsonl line 3: duplicate query id 'q1'"),
+    "empty query": ("queries", '{"_id": "q3", "text": ""}', "queries.jsonl line 3: query 'q3' is empty"),
+    "missing query text": ("queries", '{"_id": "q3"}', "queries.jsonl line 3: field text is missing"),
+    "text as answers": ("queries", '{"_id": "q3", "text": "x", "answers": "y"}', "line 3: field answers is text"),
+    "number as answer": ("queries", '{"_id": "q3", "text": "x", "answers": [1]}', "field answers holds a whole number"),
+    "unknown passage": ("qrels", "q1\tp9\t1", "dev.tsv line 3: the judgement names an unknown passage 'p9'"),
+    "unknown query": ("qrels", "q9\tp1\t1", "dev.tsv line 3: the judgement names an unknown query 'q9'"),
+    "judged twice": ("qrels", "q1\tp1\t0", "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice"),
+    "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: grade '0.5' in column score is not a whole number"),
+    "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 2 columns instead of 3"),
+    "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 4 columns instead of 3"),
+}
+MISSING = {
+    "no passages": ({"corpus": ""}, "corpus.jsonl: there is no passage in it"),
+    "no judgements": ({"qrels": {"dev": []}}, "dev.tsv: there is no judgement in it"),
+    "no queries file": ({"queries": None}, "there are qrels but no queries.jsonl"),
+    "no corpus file": ({"corpus": None}, "no corpus.jsonl or corpus.jsonl.gz"),
+}
+
+
+def message(folder: str | Path, cache: Path) -> str:
+    """The error of a load; nothing may be left in the cache but locks."""
+    with pytest.raises(InputError) as caught:
+        collections.load(folder, cache=cache)
+    left = [path.name for path in cache.iterdir() if not path.name.endswith(".lock")] if cache.exists() else []
+    assert left == []
+    assert caught.value.fix
+    return str(caught.value)
+
+
+def parts(**changed):
+    return {"corpus": GOOD, "queries": ASKED, "qrels": {"dev": ["q1\tp1\t1"]}} | changed
+
+
+@pytest.mark.parametrize("name", ADDED_LINES)
+def test_bad_line_is_named_with_its_place(beir_folder, cache, name):
+    part, line, problem = ADDED_LINES[name]
+    changed = {"dev": ["q1\tp1\t1", line]} if part == "qrels" else parts()[part] + line + "\n"
+    assert problem in message(beir_folder(**parts(**{part: changed})), cache)
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_missing_part_is_named(beir_folder, cache, name):
+    changed, problem = MISSING[name]
+    assert problem in message(beir_folder(**parts(**changed)), cache)
+
+
+def test_defect_in_a_packed_file_is_named_by_line(beir_folder, cache):
+    text = message(beir_folder(corpus=GOOD + "{\n", packed=True), cache)
+    assert "corpus.jsonl.gz line 4" in text
+
+
+def test_missing_header_is_shown(beir_folder, cache):
+    folder = beir_folder()
+    (folder / "qrels" / "test.tsv").write_text("q1\tp1\t1\n", encoding="utf-8")
+    text = message(folder, cache)
+    assert "test.tsv line 1" in text and "not the header" in text and "query-id, corpus-id and score" in text
+
+
+def test_truncated_gzip_is_named(beir_folder, cache):
+    folder = beir_folder(packed=True)
+    path = folder / "corpus.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "corpus.jsonl.gz after line" in (text := message(folder, cache)) and "cut off or damaged" in text
+
+
+def test_plain_text_under_a_packed_name_is_named(beir_folder, cache):
+    folder = beir_folder(packed=True)
+    (folder / "queries.jsonl.gz").write_text(ASKED, encoding="utf-8")
+    assert "cut off or damaged" in message(folder, cache)
+
+
+def test_text_in_another_encoding_is_named(beir_folder, cache):
+    folder = beir_folder()
+    (folder / "corpus.jsonl").write_bytes(GOOD.encode() + '{"_id": "p5", "text": "caf\xe9"}\n'.encode("latin-1"))
+    assert "corpus.jsonl line 4: not UTF-8" in message(folder, cache)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_a_file_twice_plain_and_packed_is_refused(beir_folder, cache, name):
+    folder = beir_folder()
+    (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+    assert f"both {name.removeprefix('qrels/')} and" in message(folder, cache)
+
+
+def test_a_split_that_does_not_exist_names_the_others(beir_folder, cache):
+    collection = collections.load(beir_folder(), cache=cache)
+    for ask in (collection.queries, collection.qrels):
+        with pytest.raises(InputError, match=r"no split 'dev'\. Use one of: train, test"):
+            ask("dev")
+
+
+def test_unknown_name_lists_what_there_is(beir_folder, cache, monkeypatch):
+    folder = beir_folder("wings")
+    monkeypatch.setenv("DR_DATA", str(folder.parent))
+    text = message("wing", cache)
+    assert "unknown collection 'wing'" in text and "pydocs, squad, ir_datasets:<id>" in text and "(wings)" in text
+
+
+def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
+    monkeypatch.delenv("DR_DATA", raising=False)
+    assert "DR_DATA (not set)" in message("wing", cache)
+
+
+def test_a_path_that_is_no_folder_says_so(tmp_path, cache):
+    assert "there is no folder" in message(tmp_path / "nowhere", cache)
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    assert "is a file, not a folder" in message(tmp_path / "file", cache)
+
+
+def test_folders_that_are_no_collection_are_told_apart(tmp_path, cache):
+    (tmp_path / "pairs" / "pairs").mkdir(parents=True)
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions" / "queries.jsonl").write_text(ASKED, encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    assert "text pairs" in message(tmp_path / "pairs", cache)
+    assert "queries only" in message(tmp_path / "questions", cache)
+    assert "Give a folder with corpus.jsonl" in message(tmp_path / "empty", cache)
+
+
+def test_a_failed_load_leaves_a_finished_one_alone(beir_folder, cache):
+    folder = beir_folder()
+    good = collections.load(folder, cache=cache)
+    with pytest.raises(InputError):
+        collections.load(beir_folder("other", corpus=GOOD + "{\n"), cache=cache)
+    assert collections.load(folder, cache=cache).digest == good.digest

@@ -1,0 +1,130 @@
+"""`ir_datasets` ids become collections: checked on small data sets registered from local files, without a network."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import ir_datasets
+import pytest
+from ir_datasets.datasets.base import Dataset
+from ir_datasets.formats import BaseDocs, TrecQrels, TsvDocs, TsvQueries
+from ir_datasets.util import LocalDownload
+
+from dr_lib import collections
+from dr_lib.errors import InputError
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def registered(tmp_path) -> str:
+    """A data set in the shape of msmarco-passage: passages above, queries and judgements in sub-ids."""
+    name = f"toy-passage-{next(NUMBERS)}"
+
+    def local(path: str, text: str) -> LocalDownload:
+        (tmp_path / path).write_text(text, encoding="utf-8")
+        return LocalDownload(tmp_path / path)
+
+    docs = TsvDocs(local("docs.tsv", "7\tAir flows.\n8\tHeat passes.\n9\tAir flows.\n10\t\n"))
+    train = TsvQueries(local("train.tsv", "1\twhat flows\n2\twhat passes\n"))
+    small = TsvQueries(local("small.tsv", "2\twhat passes\n3\twhat is judged twice\n4\tnot judged\n"))
+    judged = TrecQrels(local("train.qrels", "1 0 7 1\n2 0 8 1\n"), {})
+    graded = TrecQrels(local("small.qrels", "2 0 8 3\n3 0 9 0\n3 0 404 2\n"), {})
+    ir_datasets.registry.register(name, Dataset(docs))
+    ir_datasets.registry.register(f"{name}/train", Dataset(docs, train, judged))
+    ir_datasets.registry.register(f"{name}/dev/small", Dataset(docs, small, graded))
+    ir_datasets.registry.register(f"{name}/eval", Dataset(docs, small))
+    return name
+
+
+def test_sub_ids_with_judgements_are_the_splits(registered, cache):
+    collection = collections.load(f"ir_datasets:{registered}", cache=cache)
+    assert collection.splits == ("train", "dev/small")
+    assert collection.qrels("train") == {"1": {"7": 1}, "2": {"8": 1}}
+    assert collection.queries("dev/small")["id"][:] == ["2", "3"]
+    assert collection.queries()["id"][:] == ["1", "2", "3", "4"]
+
+
+def test_a_sub_id_gives_its_split_alone_over_all_passages(registered, cache):
+    collection = collections.load(f"ir_datasets:{registered}/dev/small", cache=cache)
+    assert collection.splits == ("dev/small",) and collection.passages["id"][:] == ["7", "8", "9"]
+
+
+def test_defects_of_published_data_are_left_out_and_counted(registered, cache):
+    collection = collections.load(f"ir_datasets:{registered}", cache=cache)
+    counts = collection.info["counts"]
+    assert (counts["empty_passage_left_out"], counts["duplicate_texts"], counts["judgements_left_out"]) == (1, 1, 1)
+    assert collection.qrels("dev/small") == {"2": {"8": 3}, "3": {"9": 0}}
+
+
+def test_version_of_the_library_is_kept(registered, cache):
+    info = collections.load(f"ir_datasets:{registered}", cache=cache).info
+    assert info["versions"] == {"ir_datasets": ir_datasets.__version__}
+
+
+class Piece(NamedTuple):
+    doc_id: str
+    text: str
+    title: str
+    parent_doc_id: str
+
+
+class Pieces(BaseDocs):
+    """Passages that know their document."""
+
+    def docs_iter(self) -> Iterator[Piece]:
+        yield Piece("a", "One.", "Top", "page")
+        yield Piece("b", "Two.", "Top", "page")
+        yield Piece("c", "Three.", "Other", "leaf")
+
+    def docs_cls(self) -> type:
+        return Piece
+
+
+def test_title_document_and_position_are_taken_over(cache):
+    name = f"toy-pieces-{next(NUMBERS)}"
+    ir_datasets.registry.register(name, Dataset(Pieces()))
+    rows = collections.load(f"ir_datasets:{name}", cache=cache).passages
+    assert [(row["id"], row["title"], row["doc"], row["position"]) for row in rows] == [
+        ("a", "Top", "page", 0), ("b", "Top", "page", 1), ("c", "Other", "leaf", 0),
+    ]  # fmt: skip
+
+
+def test_an_id_with_passages_and_judgements_of_its_own_has_a_test_split(tmp_path, cache):
+    paths = [tmp_path / name for name in ("docs.tsv", "queries.tsv", "qrels")]
+    for path, text in zip(paths, ("1\tOne.\n", "1\tone\n", "1 0 1 1\n"), strict=True):
+        path.write_text(text, encoding="utf-8")
+    name = f"toy-whole-{next(NUMBERS)}"
+    ir_datasets.registry.register(name, ir_datasets.create_dataset(*map(str, paths)))
+    assert collections.load(f"ir_datasets:{name}", cache=cache).qrels("test") == {"1": {"1": 1}}
+
+
+def test_one_query_id_with_two_texts_is_refused(registered, tmp_path, cache):
+    (tmp_path / "other.tsv").write_text("1\tsomething else\n", encoding="utf-8")
+    base = ir_datasets.load(f"{registered}/train")
+    other = Dataset(base.docs_handler(), TsvQueries(LocalDownload(tmp_path / "other.tsv")), base.qrels_handler())
+    ir_datasets.registry.register(f"{registered}/other", other)
+    with pytest.raises(InputError, match="query id '1' has another text"):
+        collections.load(f"ir_datasets:{registered}", cache=cache)
+
+
+def test_unknown_id_offers_near_names(cache):
+    with pytest.raises(InputError, match=r"has no 'msmarco-pasage'.*ir_datasets:msmarco-passage"):
+        collections.load("ir_datasets:msmarco-pasage", cache=cache)
+
+
+def test_real_ids_have_the_splits_the_book_names():
+    from dr_lib.collections.published import published_source
+
+    splits = published_source("msmarco-passage").judgements
+    assert {"train", "dev/small", "trec-dl-2019/judged", "trec-dl-2020/judged"} <= set(splits)
+    assert set(published_source("beir/scifact").judgements) == {"train", "test"}
+    assert set(published_source("beir/nq").judgements) == {"test"}
+
+
+def test_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, cache):
+    name = f"toy-missing-{next(NUMBERS)}"
+    ir_datasets.registry.register(name, Dataset(TsvDocs(LocalDownload(tmp_path / "nowhere.tsv"))))
+    with pytest.raises(InputError, match=r"could not be had \(FileNotFoundError.*IR_DATASETS_HOME"):
+        collections.load(f"ir_datasets:{name}", cache=cache)
+    assert not [path for path in cache.iterdir() if path.suffix != ".lock"]

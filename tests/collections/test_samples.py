@@ -1,0 +1,114 @@
+"""Samples are deterministic and nested, keep positives and order, and say what does not fit."""
+
+import datasets
+import pytest
+
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+
+
+@pytest.fixture
+def parent() -> Collection:
+    """60 passages in 12 documents, 30 queries in three splits; query i has passage 2 i, and 2 i + 1 with grade 0."""
+    docs = [f"d{row // 5}" for row in range(60)]
+    rows = {"id": [f"p{row}" for row in range(60)], "title": [""] * 60, "text": [f"text {row}" for row in range(60)]}
+    passages = datasets.Dataset.from_dict(rows | {"doc": docs, "position": [row % 5 for row in range(60)]})
+    ids = [f"q{row}" for row in range(30)]
+    queries = datasets.Dataset.from_dict({"id": ids, "text": ids, "answers": [["a"]] * 30})
+
+    def judged(first: int, last: int) -> datasets.Dataset:
+        pairs = [(f"q{row}", f"p{2 * row + grade}", 1 - grade) for row in range(first, last) for grade in (0, 1)]
+        return datasets.Dataset.from_dict(
+            dict(zip(("query", "passage", "grade"), zip(*pairs, strict=True), strict=True))
+        )
+
+    splits = {"train": judged(0, 20), "test": judged(20, 25), "dev/small": judged(25, 30)}
+    return Collection("toy", "f" * 64, {"licence": "none"}, passages, queries, splits)
+
+
+def test_sample_has_the_sizes_asked_for(parent):
+    sample = parent.sample(passages=40, train_queries=6, test_queries=2)
+    assert len(sample.passages) == 40
+    assert len(sample.queries("train")) == 6 and len(sample.queries("test")) == 2
+
+
+def test_positives_of_drawn_queries_are_kept(parent):
+    sample = parent.sample(passages=12, train_queries=8, test_queries=4)
+    kept = set(sample.passages["id"][:])
+    for split in ("train", "test"):
+        for query, judged in sample.qrels(split).items():
+            assert f"p{2 * int(query[1:])}" in kept and set(judged) <= kept
+
+
+def test_passages_and_queries_keep_their_order(parent):
+    sample = parent.sample(passages=30, train_queries=9, seed=3)
+    for ids in (sample.passages["id"][:], sample.queries()["id"][:]):
+        assert ids == sorted(ids, key=lambda id_: int(id_[1:]))
+
+
+def test_filling_takes_whole_documents(parent):
+    sample = parent.sample(passages=20, train_queries=1, test_queries=1)
+    sizes = {doc: sample.passages["doc"][:].count(doc) for doc in set(sample.passages["doc"][:])}
+    assert sum(size == 5 for size in sizes.values()) >= 3
+
+
+def test_same_arguments_give_the_same_sample(parent):
+    one, two = parent.sample(passages=25, train_queries=5), parent.sample(passages=25, train_queries=5)
+    assert one.digest == two.digest and one.passages["id"][:] == two.passages["id"][:]
+    assert one.qrels("train") == two.qrels("train")
+
+
+def test_seed_and_sizes_change_the_digest(parent):
+    digests = {parent.sample(passages=size, train_queries=5, seed=seed).digest for size in (25, 26) for seed in (0, 1)}
+    assert len(digests) == 4 and parent.digest not in digests
+
+
+def test_larger_draw_contains_the_smaller(parent):
+    small, large = parent.sample(train_queries=5), parent.sample(train_queries=11)
+    assert set(small.qrels("train")) < set(large.qrels("train"))
+
+
+def test_drawing_from_one_split_leaves_another_alone(parent):
+    one, two = parent.sample(train_queries=3, test_queries=2), parent.sample(train_queries=9, test_queries=2)
+    assert one.qrels("test") == two.qrels("test")
+
+
+def test_split_without_a_number_is_kept_whole(parent):
+    assert parent.sample(test_queries=2).qrels("train") == parent.qrels("train")
+
+
+def test_other_splits_keep_what_fits_or_what_is_asked(parent):
+    fits = parent.sample(passages=40, train_queries=2, test_queries=2)
+    kept = set(fits.passages["id"][:])
+    assert set(fits.qrels("dev/small")) == {f"q{row}" for row in range(25, 30) if f"p{2 * row}" in kept}
+    asked = parent.sample(passages=10, train_queries=2, test_queries=2, other_queries={"dev/small": 3})
+    assert len(asked.queries("dev/small")) == 3
+
+
+def test_more_than_there_is_means_all(parent):
+    sample = parent.sample(passages=1000, train_queries=1000, dev_queries=7)
+    assert len(sample.passages) == 60 and len(sample.queries("train")) == 20
+
+
+def test_sample_of_a_sample_reads_the_right_rows(parent):
+    sample = parent.sample(passages=30, train_queries=6).sample(passages=8, train_queries=2, test_queries=1)
+    assert len(sample.passages) == 8
+    for query, judged in sample.qrels("train").items():
+        assert f"p{2 * int(query[1:])}" in judged
+    assert [row["text"] for row in sample.passages] == [f"text {id_[1:]}" for id_ in sample.passages["id"][:]]
+
+
+def test_sample_remembers_where_it_comes_from(parent):
+    info = parent.sample(passages=30, seed=5).info
+    assert info["licence"] == "none" and info["sample"]["of"] == parent.digest and info["sample"]["seed"] == 5
+
+
+def test_positives_that_do_not_fit_are_refused(parent):
+    with pytest.raises(InputError, match="5 passages cannot hold the 25 positives"):
+        parent.sample(passages=5)
+
+
+@pytest.mark.parametrize("name", ["passages", "train_queries", "dev_queries"])
+def test_empty_sample_is_refused(parent, name):
+    with pytest.raises(InputError, match="a sample of 0 is empty"):
+        parent.sample(**{name: 0})
