@@ -141,7 +141,7 @@ def papermill_command(notebook: Path, output: Path, settings: Path, parameters: 
     """The command that executes a notebook with this interpreter's kernel."""
     given = [part for name, value in parameters.items() for part in ("-p", name, value)]
     command = [sys.executable, "-m", "papermill", str(notebook), str(output), "-f", str(settings), *given]
-    return [*command, "--kernel", "python3", "--no-progress-bar", "--log-output"]
+    return [*command, "--kernel", "python3", "--language", "python", "--no-progress-bar", "--log-output"]
 
 
 def environment(threads: int) -> dict[str, str]:
