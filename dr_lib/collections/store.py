@@ -8,6 +8,7 @@ Book: practice/your own corpus.
 
 import json
 import re
+import shutil
 from array import array
 from collections.abc import Iterable
 from hashlib import sha256
@@ -49,6 +50,8 @@ def open_source(source: Source, root: Path) -> Collection:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f".{folder.name}.lock"):
             if not (folder / "manifest.json").exists():
+                for left in root.glob(f".{folder.name}.*/"):  # of a load that was killed; nobody else holds the lock
+                    shutil.rmtree(left, ignore_errors=True)
                 with fresh_folder(folder) as draft:
                     write_collection(source, draft)
     return open_folder(folder)

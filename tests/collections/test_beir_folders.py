@@ -167,3 +167,12 @@ def test_packed_judgements_are_read(beir_folder, cache):
     folder = beir_folder(qrels=None)
     (folder / "qrels" / "dev.tsv.gz").write_bytes(gzip.compress(b"query-id\tcorpus-id\tscore\nq1\tp1\t1\n"))
     assert collections.load(folder, cache=cache).qrels("dev") == {"q1": {"p1": 1}}
+
+
+def test_what_a_killed_load_left_is_cleared_away(beir_folder, cache):
+    folder = beir_folder()
+    name = collections.load(folder, cache=cache).folder.name
+    (cache / name / "manifest.json").unlink()
+    (cache / f".{name}.abc").mkdir()
+    assert len(collections.load(folder, cache=cache).passages) == 4
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == [name]

@@ -106,9 +106,10 @@ def test_repeated_docstrings_and_near_copies_are_dropped():
 def test_boilerplate_is_kept_once():
     common = "dtype: The type that the returned array shall have on the way out."
     entries = "\n\nArgs:\n    " + common
-    docs = [described("numpy.core", f"f{row}", f"Do the thing number {row} now.", body + entries) for row, body in enumerate(
-        [BODY.format("table"), "Other words are used here. " * 9, "A third text stands at this place. " * 9]
-    )]  # fmt: skip
+    bodies = [BODY.format("table"), "Other words are used here. " * 9, "A third text stands at this place. " * 9]
+    docs = [
+        described("numpy.core", f"f{row}", f"Do thing {row} now.", body + entries) for row, body in enumerate(bodies)
+    ]
     assert sum(common in passage.text for passage in build(docs)[0]) == 1
 
 
