@@ -68,9 +68,7 @@ def _smooth(values: np.ndarray, width: int) -> np.ndarray:
     return (sums[high] - sums[low]) / (high - low)
 
 
-def curves(
-    lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1
-) -> HTML:
+def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
     """Curves over training steps, each named at its end rather than in a legend far away.
 
     Args:

@@ -8,29 +8,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Interval, bootstrap_interval
-from dr_lib.lab import Record, recorded_folder, load_records
+from dr_lib.evaluation import Interval, bootstrap_intervals, smallest_detectable_difference
+from dr_lib.lab.records import Record
+from dr_lib.lab.verdicts import records_for
 
 Runs = Mapping[str, Sequence[Record]]
 
-SCALES = ("paper", "gpu", "laptop")
 
-
-def recorded(study: str, collection: str | None = None) -> dict[str, list[Record]]:
-    """The book's own records of a study, at the largest scale that has any: label -> records, one a seed.
+def recorded(study: str) -> dict[str, list[Record]]:
+    """The book's own records of a study, at the largest scale that has any: label -> records by seed.
 
     Args:
         study: name of the study, e.g. "simlm/table08".
-        collection: only records made on this collection; None takes all.
     """
-    for scale in SCALES:
-        found: dict[str, list[Record]] = {}
-        for record in load_records(recorded_folder(scale), study):
-            if collection in (None, record.data["collection"]["name"]):
-                found.setdefault(record.label, []).append(record)
-        if found:
-            return found
-    return {}
+    found: dict[str, list[Record]] = {}
+    for record in records_for(study):
+        found.setdefault(record.label, []).append(record)
+    return found
 
 
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
@@ -52,14 +46,37 @@ def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     return 100.0 * np.stack([record.per_query(measure) for record in records]).astype(np.float64)
 
 
-def mean_interval(records: Sequence[Record], measure: str) -> Interval:
-    """Mean over queries and seeds in percent, with its 95 % bootstrap interval."""
-    return bootstrap_interval(per_query(records, measure))
+def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
+    """Label -> mean over queries and seeds in percent, with its 95 % bootstrap interval.
+
+    Raises:
+        InputError: two configurations were measured on different queries.
+    """
+    filled = {label: records for label, records in runs.items() if records}
+    scores = [per_query(records, measure) for records in filled.values()]
+    return dict(zip(filled, bootstrap_intervals(scores), strict=True)) if filled else {}
 
 
-def difference(better: Sequence[Record], worse: Sequence[Record], measure: str) -> Interval:
-    """Mean of the paired differences per query, in percentage points, with its 95 % bootstrap interval."""
-    return bootstrap_interval(paired(better, worse, measure))
+Pair = tuple[str, str]
+
+
+def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:
+    """First minus second of each pair that was run: mean paired difference per query in points, with its interval."""
+    found = {pair: paired(runs[pair[0]], runs[pair[1]], measure) for pair in pairs if _both_run(pair, runs)}
+    return dict(zip(found, bootstrap_intervals(list(found.values())), strict=True)) if found else {}
+
+
+def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
+    """The smallest difference in points that the queries of each pair would have shown (power 0.8, level 0.05)."""
+    return {
+        pair: smallest_detectable_difference(paired(runs[pair[0]], runs[pair[1]], measure))
+        for pair in pairs
+        if _both_run(pair, runs)
+    }
+
+
+def _both_run(pair: Pair, runs: Runs) -> bool:
+    return all(runs.get(label) for label in pair)
 
 
 def paired(better: Sequence[Record], worse: Sequence[Record], measure: str) -> np.ndarray:
@@ -73,6 +90,6 @@ def paired(better: Sequence[Record], worse: Sequence[Record], measure: str) -> n
         raise InputError("no seed in common", where=f"{better[0].label} and {worse[0].label}", fix="Run both anew.")
     if better[0].query_ids != worse[0].query_ids:
         raise InputError("different queries", where=f"{better[0].label} and {worse[0].label}", fix="Run both anew.")
-    chosen = [[record for record in side if record.seed in seeds] for side in (better, worse)]
-    ordered = [sorted(side, key=lambda record: record.seed) for side in chosen]
-    return per_query(ordered[0], measure) - per_query(ordered[1], measure)
+    sides = [{record.seed: record for record in side} for side in (better, worse)]
+    first, second = ([side[seed] for seed in seeds] for side in sides)
+    return per_query(first, measure) - per_query(second, measure)

@@ -9,9 +9,10 @@ from IPython.display import HTML
 
 @dataclass(frozen=True)
 class Markup:
-    """A cell that is already safe HTML (a link or a badge that this package made)."""
+    """A cell that is already safe HTML (a link, a badge, a value with its interval), set as a number or as text."""
 
     html: str
+    number: bool = False
 
 
 Cell = str | float | int | Markup | None
@@ -29,10 +30,10 @@ def badge(state: str) -> Markup:
 
 def _cell(value: Cell, digits: int) -> str:
     if value is None:
-        return '<td class="empty">–</td>'
+        return '<td class="empty">&ndash;</td>'
     if isinstance(value, Markup):
-        return f"<td>{value.html}</td>"
-    if isinstance(value, bool) or isinstance(value, str):
+        return f'<td class="number">{value.html}</td>' if value.number else f"<td>{value.html}</td>"
+    if isinstance(value, bool | str):
         return f"<td>{html.escape(str(value))}</td>"
     if isinstance(value, int):
         return f'<td class="number">{value:,}</td>'

@@ -1,0 +1,38 @@
+"""Verdicts on a page: the claim in our words, its state as a badge, the pairs behind it and the reason in words."""
+
+import html
+from collections.abc import Sequence
+
+from IPython.display import HTML
+
+from dr_lib.evaluation import Claim, PairResult, Verdict, verdict
+from dr_lib.lab.verdicts import scores_by_label
+from dr_lib.report.measured import Runs
+from dr_lib.report.tables import Cell, Markup, badge, table
+
+
+def verdicts_table(claims: Sequence[Claim], runs: Runs, measure: str | None = None) -> HTML:
+    """Judge claims by records and show how each verdict came about.
+
+    Args:
+        claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
+        runs: label -> records, one a seed.
+        measure: our name of the claims' metric; None reads it from each claim.
+    """
+    scores = scores_by_label([record for records in runs.values() for record in records])
+    rows = [_row(claim, verdict(claim, scores, measure=measure)) for claim in claims]
+    columns = ["claim of the paper", "verdict", "pairs, in points", "in words"]
+    return table(columns, rows, caption="The paper's claims against the records; intervals of 95 %, Holm's correction.")
+
+
+def _row(claim: Claim, found: Verdict) -> list[Cell]:
+    statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
+    pairs = Markup("<br>".join(_pair(pair) for pair in found.pairs)) if found.pairs else None
+    return [statement, badge(found.state), pairs, found.note or None]
+
+
+def _pair(pair: PairResult) -> str:
+    """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], held``."""
+    mean, low, high = (f"{100 * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
+    names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
+    return f'<span class="pair">{names}: {mean} [{low}, {high}], {html.escape(pair.state)}</span>'
