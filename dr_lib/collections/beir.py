@@ -1,7 +1,7 @@
 """Folders in BEIR layout, plain or gzipped: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
 
 Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which document a passage
-stands, and a query may carry `answers`. Book: practice/your own corpus.
+stands, and a query may carry `answers`. Book: practice/own-corpus.
 """
 
 import gzip

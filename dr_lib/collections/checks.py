@@ -2,7 +2,7 @@
 
 Ids and texts are compared by 64-bit hashes first, so that millions of passages need 16 bytes each; only where two
 hashes are equal is the source read again, to compare the strings themselves and to name the lines.
-Book: practice/your own corpus, "what is checked".
+Book: practice/own-corpus, "what is checked".
 """
 
 from array import array

@@ -1,6 +1,6 @@
 """A collection: passages, queries and judgements, memory-mapped.
 
-Book: ideas/evaluation, reference/data sheets.
+Book: ideas/evaluation, reference/data.
 """
 
 from collections.abc import Mapping

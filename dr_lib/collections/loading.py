@@ -1,6 +1,6 @@
 """`load`: from a name to a collection, whatever its format.
 
-Book: practice/your own corpus, reference/data sheets.
+Book: practice/own-corpus, reference/data.
 """
 
 from pathlib import Path

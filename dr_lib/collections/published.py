@@ -2,7 +2,7 @@
 
 The id names the passages; its splits are the id itself and the sub-ids below it that share these passages and have
 judgements: `ir_datasets:msmarco-passage` has `train`, `dev/small`, `trec-dl-2019/judged` and so on. Downloads,
-checksums and formats are the library's. Book: practice/your own corpus, reference/data sheets.
+checksums and formats are the library's. Book: practice/own-corpus, reference/data.
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """What a loader hands to the store: re-readable streams of passages, queries and judgements.
 
-Book: practice/your own corpus. A loader knows one format; checks, digests and the cache are the store's (`store.py`).
+Book: practice/own-corpus. A loader knows one format; checks, digests and the cache are the store's (`store.py`).
 """
 
 from collections.abc import Callable, Iterator
@@ -49,6 +49,7 @@ class Rows:
     unit: str = "line"
 
     def where(self, number: int) -> str:
+        """Where row `number` stands, for an error message."""
         return f"{self.place} {self.unit} {number}"
 
 

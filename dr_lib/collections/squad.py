@@ -2,7 +2,7 @@
 
 Rajpurkar et al., "SQuAD" (2016). Read from the official files or from `rajpurkar/squad` of the `datasets` hub. Split by
 article: test = the official development set, dev = about a tenth of the official training articles, train = the others.
-Book: reference/data sheets.
+Book: reference/data.
 """
 
 from collections.abc import Iterable, Iterator

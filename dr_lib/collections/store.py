@@ -3,7 +3,7 @@
 A parsed collection is a folder with passages.arrow, queries.arrow, one Arrow file a split and, written last,
 manifest.json with their checksums. It is made beside its place and renamed into it; a load that fails leaves nothing
 behind.
-Book: practice/your own corpus.
+Book: practice/own-corpus.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Kaplan et al. 2020, section 2.1: a forward pass takes about two operations per weight and token, a backward pass
 twice that. Attention scores and the vocabulary's logits are added here because small models are full of them.
-Page of the book: practice/gpu-workstation.
+Page of the book: practice/gpu.
 """
 
 

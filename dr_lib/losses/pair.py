@@ -1,6 +1,6 @@
 """PAIR's joint loss of pre-training: query-centric and passage-centric (PAIR, equation 6).
 
-Page: ideas/passage-centric similarity.
+Page: ideas/passage-centric.
 """
 
 from typing import Any

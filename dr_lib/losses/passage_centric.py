@@ -1,6 +1,6 @@
 """PAIR's passage-centric loss: the positive passage is the anchor, its query the target (PAIR, equation 5).
 
-Page: ideas/passage-centric similarity.
+Page: ideas/passage-centric.
 """
 
 from typing import Literal, get_args

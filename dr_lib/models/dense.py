@@ -1,4 +1,4 @@
-"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page: ideas/dual encoders.
+"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page: ideas/dual-encoders.
 
 What a vector means depends on pooling, lengths and title handling, so these are saved with the weights and a mismatch
 is refused: feeding a checkpoint differently from how it was trained costs points and shows no error anywhere else.

@@ -1,7 +1,7 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
-`objectives/__init__.py`. Page: practice/adding an objective.
+`objectives/__init__.py`. Page: practice/adding-an-objective.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 """AdamW over the parameters that learn, and its state by parameter name.
 
 Loshchilov and Hutter 2019; matrices decay, biases and LayerNorm weights (every vector) do not, as in BERT's own
-training. Book: practice/gpu_workstation.
+training. Book: practice/gpu.
 """
 
 from typing import Any

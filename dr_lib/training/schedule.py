@@ -1,7 +1,7 @@
 """Learning rate and randomness as exact functions of the step, so that a resumed run needs no saved state for either.
 
 The papers warm up linearly and decay linearly to zero; SimLM's released script inherits a logarithmic warm-up from
-DeepSpeed's scheduler (reference: unilm, simlm/ds_config.json). We keep to the papers. Book: practice/gpu_workstation.
+DeepSpeed's scheduler (reference: unilm, simlm/ds_config.json). We keep to the papers. Book: practice/gpu.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """What a training can be told: one frozen, validated set of numbers for pre-training and fine-tuning alike.
 
 The defaults follow the common ground of the released codes (linear warm-up and decay, AdamW, clipping at 1).
-Book: practice/gpu_workstation explains which of them to change first.
+Book: practice/gpu explains which of them to change first.
 """
 
 from typing import Any, Literal

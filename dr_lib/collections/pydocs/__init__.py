@@ -1,4 +1,4 @@
-"""PyDocs: the built-in collection, made from installed docstrings. Book: reference/data sheets, PyDocs."""
+"""PyDocs: the built-in collection, made from installed docstrings. Book: reference/data, PyDocs."""
 
 from functools import cache
 from pathlib import Path

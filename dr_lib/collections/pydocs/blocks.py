@@ -1,7 +1,7 @@
 """A docstring as a list of units: sentences of prose, and entries (a parameter with its description) kept whole.
 
 Reads numpydoc, Google and reST field-list docstrings; the sections Examples, References and See Also are left out.
-Book: reference/data sheets, PyDocs.
+Book: reference/data, PyDocs.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Docstrings of the modules that are compiled into the interpreter. Book: reference/data sheets, PyDocs."""
+"""Docstrings of the modules that are compiled into the interpreter. Book: reference/data, PyDocs."""
 
 import importlib
 import inspect

@@ -2,7 +2,7 @@
 
 Sources are parsed with `ast`; compiled functions of numpy, scipy and torch keep their docstrings in calls of
 `add_newdoc` and `add_docstr`, which are read the same way. Only built-in modules of the interpreter are imported.
-Book: reference/data sheets, PyDocs.
+Book: reference/data, PyDocs.
 """
 
 import ast

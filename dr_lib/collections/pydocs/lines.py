@@ -1,7 +1,7 @@
 """The lines of a docstring that are prose: code, doctests, tables, formulas and directives are taken out.
 
 Where something was taken out a line `CUT` stays, so that a sentence which only announced it can go too.
-Book: reference/data sheets, PyDocs.
+Book: reference/data, PyDocs.
 """
 
 import re

@@ -1,6 +1,6 @@
 """PyDocs as a collection: docstrings cut to passages of about 100 words, summary sentences as labelled queries.
 
-A document is a source file, its passages in the order they stand there. Book: reference/data sheets, PyDocs.
+A document is a source file, its passages in the order they stand there. Book: reference/data, PyDocs.
 """
 
 import re
