@@ -67,7 +67,7 @@ def project_files() -> list[Path]:
 def test_file_is_short_and_says_what_it_is(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= LONGEST_FILE
-    assert len(ast.get_docstring(tree(path)) or "") > 20
+    assert len(ast.get_docstring(tree(path)) or "") > 12
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
