@@ -128,7 +128,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
         p_values: one a test.
 
     Returns:
-        Adjusted p-values in the same order: compare each with the level wanted for the whole family.
+        Adjusted p-values in the same order; compare each with the level wanted for the whole family.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])
