@@ -1,4 +1,4 @@
-"""Plain sentences out of reST and Markdown markup. Book: reference/data sheets, PyDocs."""
+"""Plain sentences out of reST and Markdown markup. Book: reference/data, PyDocs."""
 
 import re
 
@@ -9,7 +9,7 @@ MARKDOWN_LINK = re.compile(r"!?\[([^\[\]]+)\]\((?:[^()\s]|\([^()]*\))*\)")
 NAMED_LINK = re.compile(r"\[`{1,2}[~!]?([^`\]]+)`{1,2}\]")
 CITATION = re.compile(r"\s*\[[#\w*]+\]_|(?<=\w) \[\d{1,2}\](?=[\s.,;)]|$)")
 EMPHASIS = re.compile(r"(?<![\w*\\])(\*{1,2})(?=[^\s*])([^*\n]*?[^\s*])\1(?![\w*])")
-DOUBLE_TICKS = re.compile(r"``\s*(.+?)\s*``", re.S)
+DOUBLE_TICKS = re.compile(r"``(.+?)``", re.S)
 TICKS = re.compile(r"`([^`]+)`_{0,2}")
 RELATIVE = re.compile(r"^[~!]?\.?(?=[A-Z]|[a-z_]\w*\.\w)|^[~!]")
 SUBSTITUTION = re.compile(r"\|([A-Za-z][^|\n]*)\|_{0,2}")
