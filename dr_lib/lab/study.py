@@ -16,6 +16,7 @@ from tqdm import tqdm
 from dr_lib.errors import InputError
 from dr_lib.lab.budget import Estimates
 from dr_lib.lab.cache import Cache
+from dr_lib.lab.cost import spell_cost
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, live_folder, load_records
@@ -124,6 +125,8 @@ class Study:
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
         result, ends = StudyResult(), {job: self._unfold(job.recipe) for job in self.jobs}
         waiting = [job for job in self.jobs if not self._found(job, ends[job], result)]
+        if waiting:
+            self._announce([ends[job] for job in waiting])
         under_way: dict[Future, Job] = {}
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
@@ -169,12 +172,20 @@ class Study:
         left = f"about {spell_seconds(expected)} left" if expected is not None else "time unknown yet"
         bar.set_postfix_str(f"{job.name}, {left}")
 
+    def _announce(self, ends: Sequence[Stage]) -> None:
+        expected = self._expect(ends)
+        here = f"; about {spell_seconds(expected)} here, judging by earlier stages" if expected is not None else ""
+        tqdm.write(f"{self.name}: {len(ends)} runs to do, {spell_cost(self._missing(ends).values())}{here}")
+
+    def _missing(self, ends: Sequence[Stage]) -> dict[str, Stage]:
+        """The stages that some runs still need, each once."""
+        return {stage.key: stage for end in ends for stage in end.walk() if not self.cache.finished(stage)}
+
     def _expect(self, ends: Sequence[Stage]) -> float | None:
-        """Seconds that some runs will take together, each shared stage counted once; None if unknown."""
+        """Seconds that some runs will take together; None if unknown."""
         estimates = Estimates(self.cache.manifests())
-        stages = {stage.key: stage for end in ends for stage in end.walk() if not self.cache.finished(stage)}
-        expected = {key: estimates.seconds(stage) for key, stage in stages.items()}
-        if any(expected[key] is None and stage.cost > 0 for key, stage in stages.items()):
+        expected = {stage: estimates.seconds(stage) for stage in self._missing(ends).values()}
+        if any(seconds is None and stage.cost > 0 for stage, seconds in expected.items()):
             return None
         return sum(seconds or 0.0 for seconds in expected.values()) / self.at_once
 

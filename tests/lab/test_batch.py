@@ -36,7 +36,7 @@ def test_a_batch_keeps_whole_results_and_names_the_failing_cell(project, capsys)
     assert main(["batch", "--scale", "smoke", "-p", "word", "bottleneck", "--jobs", "2"]) == 1
     told = capsys.readouterr().out
     assert "simlm/bad.ipynb: FAILED" in told
-    assert "cell [3]: ValueError: the third bolt is loose" in told
+    assert "cell [4]: ValueError: the third bolt is loose" in told  # papermill adds a cell
     assert "1 of 2 notebooks ran" in told
     results = project / "_build" / "source" / "notebooks" / "simlm"
     assert [path.name for path in results.iterdir()] == ["good.ipynb"]

@@ -1,11 +1,9 @@
 """The whole way on forty passages: what is shared, what re-runs, what a kill leaves, and what a record tells."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,23 @@ from dr_lib.lab.records import Record, load_record
 from dr_lib.lab.study import Study
 from dr_lib.lab.way import bm25_evaluation, unfold
 
-# Runs one recipe in a cache of its own and saves the record; prints the stages it built itself.
+# Runs one recipe and saves the record; prints the stages it built itself. A fourth argument is the update of the
+# first training at which the process kills itself.
 RUN = """
-import sys
+import os, signal, sys
 from pathlib import Path
+from dr_lib.training import loop
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.recipe import Recipe
 
+def rate(settings, update, original=loop.learning_rate):
+    if update == int(sys.argv[4]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(settings, update)
+
+if len(sys.argv) > 4:
+    loop.learning_rate = rate
 cache = Cache(Path(sys.argv[2]), announce=lambda line: None)
 record = run_job(Job("simlm/test", "row", "smoke", Recipe.load(Path(sys.argv[1]))), cache)
 record.save(Path(sys.argv[3]))
@@ -39,17 +46,17 @@ def own_places(tmp_path, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
 
 
-def start(recipe: Recipe, folder: Path, name: str) -> subprocess.Popen:
+def start(recipe: Recipe, folder: Path, name: str, *more: str) -> subprocess.Popen:
     path = folder / f"{name}.yaml"
     recipe.save(path)
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(path), str(folder / "stages"), str(folder / name)],
+        [sys.executable, "-c", RUN, str(path), str(folder / "stages"), str(folder / name), *more],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
 def finish(process: subprocess.Popen, folder: Path, name: str) -> tuple[Record, list[str]]:
-    told, errors = process.communicate(timeout=120)
+    told, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     (path,) = (folder / name).glob("*.json")
     return load_record(path), told.split()
@@ -121,20 +128,18 @@ def test_content_counts_and_places_do_not(tiny_recipe, tmp_path):
 
 
 def test_a_killed_pre_training_continues_to_the_same_record(tiny_recipe, cache, tmp_path):
-    recipe = tiny_recipe.with_(pretraining__steps=200, pretraining__checkpoint_every=5)
-    process = start(recipe, tmp_path, "killed")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(tmp_path.glob("stages/pretrained-*.partial/checkpoint-*")):
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert list(tmp_path.glob("stages/pretrained-*.partial"))
+    recipe = tiny_recipe.with_(pretraining__steps=30, pretraining__checkpoint_every=10)
+    process = start(recipe, tmp_path, "killed", "23")
+    process.communicate(timeout=600)
+    assert process.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob("stages/pretrained-*.partial")
+    assert (left / "checkpoint-20").is_dir()
     resumed = run_job(job(recipe), cache)
     elsewhere = Cache(tmp_path / "elsewhere", announce=lambda line: None)
     unbroken = run_job(job(recipe), elsewhere)
     assert len(cache.built) < len(elsewhere.built)  # what was finished before the kill was kept
-    assert resumed.training["pretrained"]["resumed_at"]
-    assert not unbroken.training["pretrained"]["resumed_at"]
+    assert resumed.training["pretrained"]["resumed_at"] == [20]
+    assert unbroken.training["pretrained"]["resumed_at"] == []
     for record in (resumed, unbroken):
         assert record.training["pretrained"]["weights"]["model/model.safetensors"]
     assert _without_times(resumed) == _without_times(unbroken)
