@@ -127,6 +127,7 @@ def test_content_counts_and_places_do_not(tiny_recipe, tmp_path):
     assert corpus.name == "corpus.jsonl"
 
 
+@pytest.mark.slow
 def test_a_killed_pre_training_continues_to_the_same_record(tiny_recipe, cache, tmp_path):
     recipe = tiny_recipe.with_(pretraining__steps=30, pretraining__checkpoint_every=10)
     process = start(recipe, tmp_path, "killed", "23")
@@ -154,6 +155,7 @@ def _without_times(record: Record) -> dict:
     return content
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_share_stages_without_doing_them_twice(tiny_recipe, tmp_path):
     recipes = {"first": tiny_recipe, "second": tiny_recipe.with_(objective__decoder_rate=0.7)}
     under_way = {name: start(recipe, tmp_path, name) for name, recipe in recipes.items()}
