@@ -63,7 +63,7 @@ def take_shorter_on_device(taken: Tensor, ranked: Tensor, order: Tensor, crossin
     """
     free = (ranked > crossing) & (ranked != torch.iinfo(ranked.dtype).max)
     added = torch.zeros_like(free)
-    size, to_come = _word_sizes(ranked)
+    size, to_come = word_sizes(ranked)
     for _ in range(math.isqrt(2 * ranked.shape[1]) + 1):
         fits = free & (size <= left[:, None])
         now = fits & (fits.cumsum(1) + to_come <= left[:, None])
@@ -73,7 +73,7 @@ def take_shorter_on_device(taken: Tensor, ranked: Tensor, order: Tensor, crossin
     taken |= torch.zeros_like(taken).scatter_(1, order, added)
 
 
-def _word_sizes(ranked: Tensor) -> tuple[Tensor, Tensor]:
+def word_sizes(ranked: Tensor) -> tuple[Tensor, Tensor]:
     """Pieces of the word at each place of rows where words lie together, and how many of them are still to come."""
     length = ranked.shape[1]
     index = torch.arange(length, device=ranked.device).expand(ranked.shape)

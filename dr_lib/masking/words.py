@@ -71,7 +71,7 @@ def take_words(keys: Tensor, budget: Tensor) -> Tensor:
     """
     # Pieces of a word are neighbours once sorted: all words before the one that crosses the budget are taken at once.
     last, length = _last(keys.dtype), keys.shape[1]
-    ranked, order = _sort_rows(keys)
+    ranked, order = sort_rows(keys)
     crossing = ranked.gather(1, budget.clamp(max=length - 1)[:, None])
     crossing.masked_fill_(budget[:, None] >= length, last)
     taken = keys < crossing
@@ -88,7 +88,7 @@ def take_across(keys: Tensor, budget: Tensor) -> Tensor:
 
     Args and result as for `take_words`.
     """
-    ranked, _ = _sort_rows(keys)
+    ranked, _ = sort_rows(keys)
     crossing = ranked.gather(1, (budget[:, None] - 1).clamp(max=keys.shape[1] - 1))
     return (keys <= crossing) & (keys != _last(keys.dtype))
 
@@ -106,7 +106,7 @@ def _last(dtype: torch.dtype) -> int:
     return torch.iinfo(dtype).max
 
 
-def _sort_rows(keys: Tensor) -> tuple[Tensor, Tensor | None]:
+def sort_rows(keys: Tensor) -> tuple[Tensor, Tensor | None]:
     """Sort each row, with the order on a GPU; on a CPU numpy's vectorised sort is ten times as fast as torch's."""
     if keys.device.type == "cpu":
         return torch.from_numpy(np.sort(keys.numpy(), axis=1)), None
