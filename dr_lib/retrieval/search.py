@@ -74,8 +74,8 @@ def search(
         group, open_queries = max(1, STATE_BYTES // (36 * keep)), []
         for part in (todo[i : i + group] for i in range(0, len(todo), group)):
             proposed, reach = _propose(queries[part], passages, keep, start(queries[part], device), block, progress)
-            found_scores, found_rows = _order(queries[part], passages, proposed[1].numpy())
-            scores[part], rows[part] = found_scores[:, :k], found_rows[:, :k]
+            exact = exact_scores(queries[part], passages, proposed[1].numpy())
+            scores[part], rows[part] = _order(exact, proposed[1].numpy(), k)
             if keep < len(passages):
                 outside = np.float32(proposed[0].min(dim=1).values.numpy().astype(np.float64) + reach)
                 open_queries.append(part[outside >= scores[part, -1]])
@@ -97,21 +97,28 @@ def exact_scores(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) ->
     Returns:
         `[queries, depth]` float32.
     """
-    flat = rows.ravel()
-    order = np.argsort(flat, kind="stable")
-    query_of = order // max(1, rows.shape[1])
-    scores = np.empty(flat.shape, np.float32)
-    for i in range(0, len(order), 1024):
-        pairs = order[i : i + 1024]
-        left, right = passages[flat[pairs]].astype(np.float32, copy=False), queries[query_of[i : i + 1024]]
+    scores = np.empty(rows.size, np.float32)
+    # Whole numbers sort many times faster than an argsort finds their places: row in front, place of the pair behind.
+    order = np.sort((rows.ravel() << 32) | np.arange(rows.size))
+    for i in range(0, rows.size, 1024):
+        part = order[i : i + 1024]
+        pairs = part & 0xFFFFFFFF
+        left, right = passages[part >> 32].astype(np.float32, copy=False), queries[pairs // rows.shape[1]]
         scores[pairs] = np.einsum("ph,ph->p", left, right, dtype=np.float64)
     return scores.reshape(rows.shape)
 
 
-def _order(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scores = exact_scores(queries, passages, rows)
-    order = np.lexsort((rows, -scores), axis=-1)
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+def _order(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first `k` of each line: score descending, then row ascending.
+
+    Both go into one whole number, whose order is theirs: the bits of a float32, read as an integer, are in order once
+    those of negative numbers are flipped.
+    """
+    bits = (scores + np.float32(0)).view(np.int32)
+    rank = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    keys = np.sort((rank.astype(np.int64) << 32) | rows, axis=1)[:, :k]
+    rank = ~(keys >> 32).astype(np.int32)
+    return (rank ^ ((rank >> 31) & 0x7FFFFFFF)).view(np.float32), keys & 0xFFFFFFFF
 
 
 def _propose(

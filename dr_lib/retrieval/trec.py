@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval.rows import rows_of
+from dr_lib.retrieval.rows import id_chunks, rows_of
 
 COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 
@@ -37,7 +38,8 @@ def write_run(
         InputError: an id or the tag is empty or holds white space, which the format cannot carry.
     """
     used = np.flatnonzero(np.bincount(rows[rows >= 0]))
-    names = dict(zip(used.tolist(), (passage_ids[int(row)] for row in used), strict=True))
+    ids = pa.chunked_array(id_chunks(passage_ids), pa.string())
+    names = dict(zip(used.tolist(), ids.take(pa.array(used)).to_pylist(), strict=True))
     for word in (tag, *query_ids, *names.values()):
         if len(word.split()) != 1 or word != word.strip():
             raise InputError(f"{word!r} is not one word", where=path, fix="Use ids and a tag without white space.")
