@@ -14,8 +14,8 @@ from dr_lib import places
 from dr_lib.files import read_json, write_text
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.spelling import spell_seconds
+from dr_lib.lab.verdicts import SCALES
 from dr_lib.report.figures import curves
-from dr_lib.report.measured import SCALES
 from dr_lib.report.tables import Cell, link, table
 from dr_lib.training import runtime
 
