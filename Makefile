@@ -8,7 +8,7 @@
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install test book pages check lint bench clean
+.PHONY: setup install bench-setup test book pages check lint bench clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -56,8 +56,13 @@ pages:
 check:
 	$(PY) tests/book/check_pages.py _build/html
 
-bench: setup
-	for script in benchmarks/*.py; do echo; echo "$$script"; $(PY) "$$script"; done
+bench-setup: setup
+	@cmp -s requirements-bench.lock $(VENV)/installed-bench.lock || { \
+	  $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r requirements-bench.lock; \
+	  cp requirements-bench.lock $(VENV)/installed-bench.lock; }
+
+bench: bench-setup
+	for script in benchmarks/bench_*.py benchmarks/speed.py; do echo; echo "$$script"; $(PY) "$$script"; done
 
 lint: setup
 	$(PY) -m ruff check .

@@ -31,7 +31,9 @@ def write_pages(to: Path) -> list[Path]:
     Returns:
         The pages written.
     """
-    shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
+    (to / "extra").mkdir(exist_ok=True)
+    if places.records_root().is_dir():
+        shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
     makers: dict[str, Callable[[Path], str]] = {
         "reference/status.md": status_page,
         "reference/data.md": data_page,

@@ -48,5 +48,5 @@ def test_lock_holds_what_builds_the_project():
 
 
 def test_no_index_is_named():
-    for name in ("requirements.lock", "environment.yml", "Makefile", "pyproject.toml"):
+    for name in ("requirements.lock", "requirements-bench.lock", "environment.yml", "Makefile", "pyproject.toml"):
         assert not re.search(r"https?://|--index-url|--extra-index|--find-links", (ROOT / name).read_text()), name
