@@ -92,6 +92,7 @@ def main() -> None:
     whole, single = collators(options.vocab)
     spans, special, begins = offsets(batch), batch.special.cpu(), batch.word_start.cpu().numpy()
     encoder = masking.whole_word(batch, RATE, source)
+    weights = torch.rand(batch.special.shape, device=options.device)
     hidden = {"mask_id": 4, "vocab_size": options.vocab, "generator": source}
 
     def collate(collator: DataCollatorForLanguageModeling) -> torch.Tensor:
@@ -105,9 +106,14 @@ def main() -> None:
         "superset": lambda: masking.superset(batch, encoder, DECODER_RATE, source, encoder_rate=RATE),
         "hide, [MASK] always": lambda: masking.hide(batch, encoder, **hidden),
         "hide, 80/10/10": lambda: masking.hide(batch, encoder, policy="80_10_10", special_ids=range(5), **hidden),
+        "complementary": lambda: masking.complementary(batch, encoder),
+        "keyword": lambda: masking.keyword(batch, weights, DECODER_RATE, source),
+        "importance": lambda: masking.importance(batch, weights, DECODER_RATE, source),
         "whole_word and hide": lambda: masking.hide(batch, masking.whole_word(batch, RATE, source), **hidden),
     }
     found = alternate(ways, options.repeats, options.device)
+    per_row = {"per_row": lambda: masking.per_row(batch, DECODER_RATE, source)}
+    found |= alternate(per_row, max(3, options.repeats // 5), options.device)
     peers = {
         PEER: lambda: collate(whole),
         "collator of single pieces": lambda: collate(single),
