@@ -1,11 +1,10 @@
 """BM25 over stemmed words, on `bm25s`: the first negatives of every paper here, and the baseline of their tables.
 
-score(q, p) = sum over the words w of q of idf(w) * tf(w, p) / (tf(w, p) + k1 * (1 - b + b * |p| / mean length)),
-idf(w) = log(1 + (N - df(w) + 0.5) / (df(w) + 0.5)); Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for
-MS MARCO passages. Tokens, weights and files are those of `bm25s`; what is ours is the building (whole arrays at a
-time, where the library walks over passages in Python) and the search (one sparse product for many queries, with ties
-decided).
-Page of the book: ideas/negatives.
+The score of a passage is the sum, over the words w of the query, of
+``idf(w) * tf / (tf + k1 * (1 - b + b * length / mean_length))`` with ``idf(w) = log(1 + (N - df + 0.5) / (df + 0.5))``:
+Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Tokens, weights and files are those
+of `bm25s`; what is ours is the building (whole arrays at a time, where the library walks over passages in Python) and
+the search (one sparse product for many queries, with ties decided). Page of the book: ideas/negatives.
 """
 
 from collections.abc import Iterator, Sequence
