@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.training.runtime import threads
 
 BLOCK_BYTES = 1 << 28
 STATE_BYTES = 1 << 29
@@ -159,6 +160,8 @@ def _longest(vectors: np.ndarray, start: int) -> float:
 
 
 def _faiss_engine(queries: np.ndarray, device: torch.device | str) -> Engine:
+    faiss.omp_set_num_threads(threads())
+
     def nearest(vectors: np.ndarray, keep: int) -> Proposal:
         scores, rows = faiss.knn(queries, vectors, keep, metric=faiss.METRIC_INNER_PRODUCT)
         return torch.from_numpy(scores), torch.from_numpy(rows)
