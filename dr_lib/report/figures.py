@@ -50,7 +50,7 @@ def intervals(
     filled = [one for one in series if one.points]
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(2.4 + 2.5 * len(filled), 0.9 + 0.34 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(1.7 + 1.9 * len(filled), 0.9 + 0.32 * len(labels)), layout="constrained")
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         for axes, one in zip(panels, filled, strict=True):
             _panel(axes, one, labels, palette, unit, zero)
