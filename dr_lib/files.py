@@ -42,7 +42,9 @@ def read_json(path: Path) -> Any:
         raise InputError("no such file", where=path, fix="Check the path, or run the step that writes it.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         line = getattr(error, "lineno", "?")
-        raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it.") from None
+        raise InputError(
+            f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it."
+        ) from None
 
 
 def json_digest(value: Any) -> str:
