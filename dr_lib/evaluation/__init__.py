@@ -3,7 +3,7 @@
 from dr_lib.evaluation.answers import answer_accuracy
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
-from dr_lib.evaluation.papers import Claim, Paper, Table, number, row_label
+from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
 from dr_lib.evaluation.scores import Scores, paired_difference
 from dr_lib.evaluation.statistics import (
     Interval,
@@ -19,6 +19,7 @@ from dr_lib.evaluation.verdicts import PairResult, SpreadResult, Verdict, verdic
 __all__ = [
     "PAPERS",
     "Claim",
+    "Compare",
     "Interval",
     "PairResult",
     "Paper",

@@ -17,6 +17,8 @@ HOMES = {
     "Study": "study",
     "StudyError": "study",
     "StudyResult": "study",
+    "TextSource": "base_recipe",
+    "Way": "way",
     "bm25_evaluation": "way",
     "build_base": "base",
     "live_folder": "records",

@@ -3,11 +3,13 @@
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
 from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.measured import differences, mean_intervals, recorded
-from dr_lib.report.tables import badge, link, table
-from dr_lib.report.theme import show
+from dr_lib.report.tables import Markup, badge, link, table
+from dr_lib.report.theme import Palette, show
 from dr_lib.report.verdicts import verdicts_table
 
 __all__ = [
+    "Markup",
+    "Palette",
     "Series",
     "badge",
     "curves",
