@@ -1,6 +1,7 @@
 """Stages on disk: found and skipped, shared between processes, continued after a kill, checked before use."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from dr_lib.lab.stage import Stage
 
 # A stage of 40 short steps; each is noted outside the cache, progress is kept in the stage's own folder.
 SLOW = """
-import os, sys, time
+import sys, time
 from pathlib import Path
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.stage import Stage
@@ -34,9 +35,12 @@ def build(folder, inputs):
         done.write_text(str(step + 1))
     (folder / "result.txt").write_text(str(sum(range(steps))))
 
-(root / f"ready-{os.getpid()}").touch()
+def tell(line):
+    with (root / "told.txt").open("a") as file:
+        file.write(line + "\\n")
+
 stage = Stage("slow", 1, {"steps": steps}, build, resumable=True)
-print((Cache(root / "stages").get(stage) / "result.txt").read_text(), flush=True)
+print((Cache(root / "stages", tell).get(stage) / "result.txt").read_text(), flush=True)
 """
 
 
@@ -153,11 +157,10 @@ def test_a_build_killed_in_the_middle_continues_to_the_same_result(tmp_path):
 def test_two_processes_that_want_one_stage_build_it_once(tmp_path):
     (tmp_path / "hold").touch()
     both = [start(tmp_path, steps=5, pause=0.01) for _ in range(2)]
-    for process in both:
-        wait_for(tmp_path / f"ready-{process.pid}")
-    time.sleep(0.5)
+    wait_for(tmp_path / "told.txt", lines=1)
     (tmp_path / "hold").unlink()
     told = [process.communicate(timeout=90)[0] for process in both]
     assert [text.split()[-1] for text in told] == ["10", "10"]
     assert len((tmp_path / "log.txt").read_text().split()) == 5
-    assert sum("waiting for process" in text for text in told) == 1
+    (waited,) = (tmp_path / "told.txt").read_text().splitlines()
+    assert re.search(rf"waiting for process ({both[0].pid}|{both[1].pid}) ", waited)
