@@ -48,7 +48,9 @@ book: setup
 	$(PY) -m dr_lib batch --scale $(SCALE) --to $(SOURCE)/notebooks
 	$(MAKE) --no-print-directory pages
 
+# Built anew each time: a page that is gone must not stay, nor a source listing that was rendered for other pages.
 pages:
+	rm -rf _build/html _build/.doctrees
 	$(PY) -m dr_lib pages --to $(SOURCE)
 	$(VENV)/bin/jupyter-book build -W -n --keep-going $(SOURCE) --path-output .
 	$(MAKE) --no-print-directory check
