@@ -21,7 +21,6 @@ from dr_lib.lab.stage import Stage
 from dr_lib.objectives import Objective
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, train_wordpiece
 from dr_lib.training import TrainLog, runtime, train
-from dr_lib.training.checkpoint import remove_checkpoints
 
 
 def base_stage(recipe: BaseRecipe) -> Stage:
@@ -78,7 +77,6 @@ def _model(recipe: BaseRecipe) -> Callable[[Path, dict[str, Path]], None]:
         write_json(folder / "held_out.json", measured)
         model.to("cpu", torch.float16 if recipe.weights == "float16" else torch.float32)
         models.save_masked_lm(model, tokenizer, folder / "model")
-        remove_checkpoints(folder)
 
     return build
 

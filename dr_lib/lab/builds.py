@@ -19,7 +19,6 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.models import DenseEncoder
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, Examples, RetrievalBatches, runtime, train
-from dr_lib.training.checkpoint import remove_checkpoints
 
 Inputs = dict[str, Path]
 
@@ -53,7 +52,6 @@ def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Orig
     title = f"pre-training {recipe.objective.name}"
     train(objective, batches.batch, recipe.pretraining.settings(recipe.seed), folder, title=title)
     models.save_masked_lm(model, tokenizer, folder / "model", objective.extra_tensors())
-    remove_checkpoints(folder)
 
 
 def build_bm25(folder: Path, inputs: Inputs, *, collection: Collection, title: bool) -> None:
@@ -107,7 +105,6 @@ def build_retriever(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origi
     encoder.save(folder / "model")
     if second is not None:
         second.save(folder / "passage_model")
-    remove_checkpoints(folder)
 
 
 def examples(collection: Collection, inputs: Inputs) -> Examples:

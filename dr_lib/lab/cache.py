@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
 
 MANIFEST = "manifest.json"
+SCRATCH = "checkpoint-*"  # folders that serve to go on after a kill; no part of the result
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 _checked: set[tuple[str, int]] = set()  # folders whose checksums this process has already compared
 
@@ -98,6 +100,8 @@ class Cache:
         seconds = time.perf_counter() - started
         write_json(draft / MANIFEST, make_manifest(stage, draft, seconds, resumed))
         draft.replace(target)
+        for scratch in target.glob(SCRATCH):  # only now: a build killed before the rename still needs them
+            shutil.rmtree(scratch)
         _checked.add(_token(target))
         self.built.append(stage.name)
         if seconds >= WORTH_TELLING:
@@ -133,7 +137,7 @@ def make_manifest(stage: Stage, folder: Path, seconds: float, resumed: bool) -> 
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        if path.is_file() and path.name != MANIFEST and not fnmatch(path.relative_to(folder).parts[0], SCRATCH)
     }
     return {
         "kind": stage.kind,
@@ -193,10 +197,12 @@ def _token(folder: Path) -> tuple[str, int]:
 
 
 def _read_owner(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError:
-        return "another process"
+    for _ in range(10):  # the owner notes itself a moment after it has the lock
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError:
+            time.sleep(0.1)
+    return "another process"
 
 
 def _now() -> str:

@@ -139,6 +139,18 @@ def test_a_failed_build_leaves_nothing_that_counts_as_finished(cache):
     assert found == []
 
 
+def test_checkpoints_are_no_part_of_the_result_and_go_when_it_is_there(cache):
+    def build(folder: Path, inputs: dict[str, Path]) -> None:
+        for place in (folder / "checkpoint-20", folder / "model"):
+            place.mkdir()
+            (place / "weights.bin").write_text("1")
+
+    stage = Stage("training", 1, {}, build, resumable=True)
+    folder = cache.get(stage)
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "model"]
+    assert list(cache.manifest(stage)["files"]) == ["model/weights.bin"]
+
+
 def test_a_build_killed_in_the_middle_continues_to_the_same_result(tmp_path):
     log = tmp_path / "log.txt"
     process = start(tmp_path, steps=40, pause=0.05)
