@@ -22,8 +22,8 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -66,10 +66,10 @@ def fresh_folder(target: Path) -> Iterator[Path]:
     draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield draft
-        os.chmod(draft, 0o755)
+        draft.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)
-        os.replace(draft, target)
+        draft.replace(target)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise

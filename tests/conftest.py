@@ -1,4 +1,4 @@
-"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line or two."""
+"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line."""
 
 import os
 
@@ -39,8 +39,13 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=64,
+        tokenizer_object=raw,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
     )
 
 
@@ -51,9 +56,16 @@ def tiny_bert(tiny_tokenizer):
     def make(seed: int = 0, layers: int = 2, hidden: int = 32, dropout: float = 0.0) -> BertForMaskedLM:
         torch.manual_seed(seed)
         config = BertConfig(
-            vocab_size=len(tiny_tokenizer), hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=2,
-            intermediate_size=4 * hidden, max_position_embeddings=64, hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout, attn_implementation="eager", pad_token_id=0,
+            vocab_size=len(tiny_tokenizer),
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=4 * hidden,
+            max_position_embeddings=64,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            attn_implementation="eager",
+            pad_token_id=0,
         )
         return BertForMaskedLM(config).eval()
 
