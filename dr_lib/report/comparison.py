@@ -118,7 +118,7 @@ def differences_figure(
     points = {label: interval for (label, _), interval in measured.items()}
     series = [Series("paper", "paper", printed), Series(name, name, points)]
     alt = f"{measure} minus that of {reference}. Paper: {_tell(printed)} {name}: {_tell(points)}"
-    return intervals(series, others, unit=f"points of {measure} above {reference}", alt=alt, zero=True)
+    return intervals(series, others, unit=f"points of {measure}", alt=alt, zero=True, rows=f"minus {reference}")
 
 
 def loss_curves(runs: Runs, part: str, *, stage: str = "pretrained", smooth: int = 5) -> HTML:

@@ -22,7 +22,11 @@ def verdicts_table(claims: Sequence[Claim], runs: Runs, measure: str | None = No
     scores = scores_by_label([record for records in runs.values() for record in records])
     rows = [_row(claim, verdict(claim, scores, measure=measure)) for claim in claims]
     columns = ["claim of the paper", "verdict", "pairs, in points", "in words"]
-    return table(columns, rows, caption="The paper's claims against the records; intervals of 95 %, Holm's correction.")
+    return table(
+        columns,
+        rows,
+        caption="The paper's claims against the records: 95 % intervals, Holm's correction over a claim's pairs.",
+    )
 
 
 def _row(claim: Claim, found: Verdict) -> list[Cell]:
