@@ -190,7 +190,8 @@ def base_page(to: Path) -> str:
         "The base model",
         "Smoke and laptop runs start from a small BERT that is part of the book: WordPiece and weights were trained by"
         " the book's own loop, with `python -m dr_lib base notebooks/scales/base-2x128.yaml`. It is also the frozen"
-        " generator that replaces tokens for SimLM. Test articles of SQuAD were never in its text.",
+        " generator that replaces tokens for SimLM. Text with nothing left out was read whole, the passages of its test"
+        " documents included (never a query); of SQuAD only the training articles were.",
         table(["", ""], facts, caption="How it was made.", digits=3),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
