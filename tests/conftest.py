@@ -9,7 +9,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
 
 SENTENCES = [
     "The bottleneck vector carries what the decoder cannot see in its masked input.",
@@ -70,3 +70,15 @@ def tiny_bert(tiny_tokenizer):
         return BertForMaskedLM(config).eval()
 
     return make
+
+
+@pytest.fixture
+def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
+    """A freshly initialised ELECTRA generator: its embeddings are narrower than its hidden states."""
+    torch.manual_seed(0)
+    config = ElectraConfig(
+        vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=0, attn_implementation="eager",
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return ElectraForMaskedLM(config).eval()

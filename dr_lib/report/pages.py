@@ -145,14 +145,14 @@ def _data_row(data: dict[str, Any]) -> list[Cell]:
     ]  # fmt: skip
 
 
-def _pydocs_sheet() -> str:
+def _pydocs_sheet() -> HTML:
     from dr_lib import collections
 
     pydocs = collections.load("pydocs")
     queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
     rows = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:16]]]
     rows += [[name, _told(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
-    return table(["PyDocs", ""], rows, caption="PyDocs as built for this copy.").data.replace("\n", " ")
+    return table(["PyDocs", ""], rows, caption="PyDocs as built for this copy.")
 
 
 def _told(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import ElectraConfig, ElectraForMaskedLM
 
 from dr_lib.tokens.batch import TokenBatch
 
@@ -21,14 +20,3 @@ def make_batch(tokenizer, texts: list[str], length: int = 32) -> TokenBatch:
 @pytest.fixture
 def batch(tiny_tokenizer, sentences) -> TokenBatch:
     return make_batch(tiny_tokenizer, [*sentences, "vector", "the generator and the decoder"])
-
-
-@pytest.fixture
-def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
-    torch.manual_seed(0)
-    config = ElectraConfig(
-        vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=0, attn_implementation="eager",
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    return ElectraForMaskedLM(config).eval()

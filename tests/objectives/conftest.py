@@ -4,7 +4,6 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import ElectraConfig, ElectraForMaskedLM
 
 from dr_lib import objectives
 from dr_lib.tokens import TokenBatch, TokenStore
@@ -38,14 +37,3 @@ def make(tiny_bert, tiny_tokenizer):
 def seeded():
     """A torch generator by seed."""
     return lambda seed=0: torch.Generator().manual_seed(seed)
-
-
-@pytest.fixture
-def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
-    torch.manual_seed(0)
-    config = ElectraConfig(
-        vocab_size=len(tiny_tokenizer), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=0, attn_implementation="eager",
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    return ElectraForMaskedLM(config)
