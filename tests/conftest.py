@@ -6,10 +6,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
+
+from dr_lib.tokens.batch import TokenBatch
 
 SENTENCES = [
     "The bottleneck vector carries what the decoder cannot see in its masked input.",
@@ -82,3 +85,47 @@ def tiny_electra(tiny_tokenizer) -> ElectraForMaskedLM:
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     return ElectraForMaskedLM(config).eval()
+
+
+def token_batch(ids: np.ndarray, rows: np.ndarray) -> TokenBatch:
+    """A batch of rows padded with 0, [CLS] = 2 first and [SEP] = 3 last."""
+    input_ids = torch.from_numpy(ids.astype(np.int64))
+    special = torch.isin(input_ids, torch.tensor([0, 2, 3]))
+    return TokenBatch(
+        input_ids,
+        (input_ids != 0).long(),
+        torch.zeros_like(input_ids),
+        special,
+        ~special,
+        torch.from_numpy(rows.astype(np.int64)),
+    )
+
+
+class CountedStore:
+    """Row r is [CLS], a word that stands for r, some filler, [SEP]; lengths differ from row to row."""
+
+    def __init__(self, rows: int, words: int):
+        self.rows, self.words = rows, words
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def batch(self, rows, *, max_length, title="pair", pad_to_multiple=8, side="right") -> TokenBatch:
+        lengths = np.minimum(4 + rows % 3, max_length)
+        width = -(-lengths.max() // pad_to_multiple) * pad_to_multiple
+        ids = np.zeros((len(rows), width), np.int64)
+        position = np.arange(width)[None, :]
+        ids[position < lengths[:, None]] = 4
+        ids[:, 0], ids[:, 1] = 2, 5 + rows % self.words
+        ids[np.arange(len(rows)), lengths - 1] = 3
+        return token_batch(ids, rows)
+
+
+@pytest.fixture
+def counted_store() -> type[CountedStore]:
+    return CountedStore
+
+
+@pytest.fixture
+def make_token_batch():
+    return token_batch

@@ -17,8 +17,9 @@ from dr_lib.evaluation.measures import evaluate
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.models import DenseEncoder
+from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, runtime, train
+from dr_lib.training import BiEncoder, runtime, train
 
 Inputs = dict[str, Path]
 

@@ -11,10 +11,11 @@ from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
 from dr_lib.objectives.simlm import Simlm
+from dr_lib.objectives.source import Source
 
 METHODS: dict[str, type[Objective]] = {"none": NoObjective, "mlm": Mlm, "simlm": Simlm}
 
-__all__ = ["METHODS", "Objective", "Settings", "create", "method", "names", "parameters"]
+__all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "parameters"]
 
 
 def names() -> tuple[str, ...]:

@@ -1,17 +1,20 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
-`objectives/__init__.py`. Page: practice/adding-an-objective.
+`objectives/__init__.py`. What it needs beside the passages it names in `Settings.materials` and reads in
+`Objective.batches`. Page: practice/adding-an-objective.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from dr_lib.objectives.source import Source
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.tokenizer import special_ids
 
@@ -20,6 +23,10 @@ class Settings(BaseModel):
     """Parameters of a method: frozen, each with a default, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """What has to be made before pre-training: name of each material -> the parameters that the method decides."""
+        return {}
 
 
 class Objective(nn.Module, ABC):
@@ -39,6 +46,11 @@ class Objective(nn.Module, ABC):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
         super().__init__()
         self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
+
+    @classmethod
+    def batches(cls, settings: Settings, source: Source) -> Callable[[int], Any]:
+        """Micro-step -> batch, the same number always the same batch; here the passages alone, as `TokenBatch`es."""
+        return source.stream().batch
 
     @abstractmethod
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

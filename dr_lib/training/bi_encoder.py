@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from dr_lib import losses
 from dr_lib.losses.contrastive import Block, Preset
-from dr_lib.training.retrieval_batches import RetrievalBatch
+from dr_lib.pairs.batches import RetrievalBatch
 
 
 class BiEncoder(nn.Module):

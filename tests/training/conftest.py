@@ -4,12 +4,9 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-
-from dr_lib.tokens.batch import TokenBatch
 
 
 class Regression(nn.Module):
@@ -33,40 +30,6 @@ def gaussian_batch(index: int, rows: int = 8) -> Tensor:
     return torch.randn(rows, 4, generator=torch.Generator().manual_seed(index))
 
 
-def token_batch(ids: np.ndarray, rows: np.ndarray) -> TokenBatch:
-    """A batch of rows padded with 0, [CLS] = 2 first and [SEP] = 3 last."""
-    input_ids = torch.from_numpy(ids.astype(np.int64))
-    special = torch.isin(input_ids, torch.tensor([0, 2, 3]))
-    return TokenBatch(
-        input_ids,
-        (input_ids != 0).long(),
-        torch.zeros_like(input_ids),
-        special,
-        ~special,
-        torch.from_numpy(rows.astype(np.int64)),
-    )
-
-
-class CountedStore:
-    """Row r is [CLS], a word that stands for r, some filler, [SEP]; lengths differ from row to row."""
-
-    def __init__(self, rows: int, words: int):
-        self.rows, self.words = rows, words
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def batch(self, rows, *, max_length, title="pair", pad_to_multiple=8, side="right") -> TokenBatch:
-        lengths = np.minimum(4 + rows % 3, max_length)
-        width = -(-lengths.max() // pad_to_multiple) * pad_to_multiple
-        ids = np.zeros((len(rows), width), np.int64)
-        position = np.arange(width)[None, :]
-        ids[position < lengths[:, None]] = 4
-        ids[:, 0], ids[:, 1] = 2, 5 + rows % self.words
-        ids[np.arange(len(rows)), lengths - 1] = 3
-        return token_batch(ids, rows)
-
-
 @pytest.fixture
 def regression() -> type[Regression]:
     return Regression
@@ -75,16 +38,6 @@ def regression() -> type[Regression]:
 @pytest.fixture
 def gaussian_batches():
     return gaussian_batch
-
-
-@pytest.fixture
-def counted_store() -> type[CountedStore]:
-    return CountedStore
-
-
-@pytest.fixture
-def make_token_batch():
-    return token_batch
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
+from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.training import BiEncoder, TrainSettings, train
 from dr_lib.training.bi_encoder import in_batch_accuracy
 
 

@@ -39,7 +39,7 @@ def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
 
 
 def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
-    from dr_lib.training import RetrievalBatch
+    from dr_lib.pairs import RetrievalBatch
 
     queries = make_token_batch(np.array([[2, 5, 3, 0]]), np.array([7]))
     passages = make_token_batch(np.array([[2, 3, 0], [2, 5, 3]]), np.array([8, 9]))

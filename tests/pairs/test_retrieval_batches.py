@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.training import Examples, RetrievalBatches
+from dr_lib.pairs import Examples, RetrievalBatches
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dr_lib.training import Examples
-from dr_lib.training.draws import draw_negatives, draw_positives, known_positives, mixed
+from dr_lib.pairs import Examples
+from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives, mixed
 
 PASSAGES = 1000
 

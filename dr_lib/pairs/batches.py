@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives
+from dr_lib.pairs.examples import Examples
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.store import TokenStore
-from dr_lib.training.draws import draw_negatives, draw_positives, known_positives
-from dr_lib.training.examples import Examples
 
 
 @dataclass(frozen=True)

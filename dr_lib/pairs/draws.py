@@ -8,7 +8,7 @@ Book: ideas/negatives.
 
 import numpy as np
 
-from dr_lib.training.examples import Examples
+from dr_lib.pairs.examples import Examples
 
 
 def mixed(*numbers: np.ndarray | int) -> np.ndarray:

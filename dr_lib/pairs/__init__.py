@@ -1,0 +1,6 @@
+"""Queries paired with passages: what contrastive training learns from, and its batches."""
+
+from dr_lib.pairs.batches import RetrievalBatch, RetrievalBatches
+from dr_lib.pairs.examples import Examples
+
+__all__ = ["Examples", "RetrievalBatch", "RetrievalBatches"]
