@@ -18,7 +18,7 @@ from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.models import DenseEncoder
 from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer
+from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, runtime, train
 
 Inputs = dict[str, Path]
@@ -36,7 +36,10 @@ def build_query_tokens(folder: Path, inputs: Inputs, *, collection: Collection, 
     TokenStore.build(collection.queries(split), tokenizer, folder / "store", columns=("text",))
 
 
-def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, generator: Origin | None) -> None:
+def build_pretrained(
+    folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection, base: Origin, generator: Origin | None,
+    materials: tuple[str, ...],
+) -> None:  # fmt: skip
     """`model/`: the masked LM after pre-training (decoder beside it); `log.json`."""
     device, start = runtime.device(), base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
@@ -45,14 +48,23 @@ def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Orig
     objective = objectives.create(
         recipe.objective.name, model, tokenizer, generator_model=helper, **recipe.objective.params
     )
-    store = TokenStore.open(inputs["tokens"] / "store")
-    batches = BatchStream(
-        store, tokens_per_batch=recipe.pretraining.tokens_per_batch, max_length=recipe.passage_length,
-        title=recipe.title, seed=recipe.seed,
+    documents, positions = document_order(collection)
+    source = objectives.Source(
+        TokenStore.open(inputs["tokens"] / "store"), recipe.pretraining.tokens_per_batch, recipe.passage_length,
+        recipe.query_length, recipe.title, recipe.seed, documents, positions,
+        {name: inputs[name] for name in materials},
     )  # fmt: skip
+    batches = objective.batches(objective.settings, source)
     title = f"pre-training {recipe.objective.name}"
-    train(objective, batches.batch, recipe.pretraining.settings(recipe.seed), folder, title=title)
+    train(objective, batches, recipe.pretraining.settings(recipe.seed), folder, title=title)
     models.save_masked_lm(model, tokenizer, folder / "model", objective.extra_tensors())
+
+
+def document_order(collection: Collection) -> tuple[np.ndarray, np.ndarray]:
+    """Number of each passage's document and its place there, `[passages]` int64; without a document it is its own."""
+    names, positions = np.asarray(collection.passages["doc"][:], dtype=object), collection.passages["position"][:]
+    own = np.array([name or f"\0{row}" for row, name in enumerate(names)], dtype=object)
+    return np.unique(own.astype(str), return_inverse=True)[1].astype(np.int64), np.asarray(positions, np.int64)
 
 
 def build_bm25(folder: Path, inputs: Inputs, *, collection: Collection, title: bool) -> None:

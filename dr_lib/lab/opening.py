@@ -23,15 +23,15 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_
 
 
 @lru_cache(maxsize=8)
-def open_collection(name: str) -> Collection:
+def open_collection(name: str, allow_duplicates: bool = False) -> Collection:
     """Load a collection; the second call in a process gives the same object."""
-    return collections.load(name)
+    return collections.load(name, allow_duplicates=allow_duplicates)
 
 
 @lru_cache(maxsize=8)
 def open_sample(spec: CollectionSpec) -> Collection:
     """The collection of a recipe, cut to the sizes it asks for."""
-    collection, sizes = open_collection(spec.name), spec.sample_sizes()
+    collection, sizes = open_collection(spec.name, spec.allow_duplicates), spec.sample_sizes()
     return collection.sample(**sizes) if sizes else collection
 
 

@@ -17,6 +17,7 @@ from dr_lib.lab.specs import (
     CollectionSpec,
     EvaluationSpec,
     Finetuning,
+    MakersSpec,
     NegativesSpec,
     ObjectiveSpec,
     Pretraining,
@@ -42,6 +43,7 @@ class Recipe(Spec):
         objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
         pretraining, finetuning: settings of the two trainings.
         negatives: where hard negatives come from.
+        makers: the trainings that make materials, for methods that need some.
         evaluation: what is measured.
         seed: seed of both trainings.
 
@@ -69,6 +71,7 @@ class Recipe(Spec):
     pretraining: Pretraining = Field(default_factory=Pretraining)
     finetuning: Finetuning = Field(default_factory=Finetuning)
     negatives: NegativesSpec = Field(default_factory=NegativesSpec)
+    makers: MakersSpec = Field(default_factory=MakersSpec)
     evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
     seed: int = Field(default=0, ge=0)
 
@@ -103,7 +106,8 @@ class Recipe(Spec):
     def portable(self) -> dict[str, Any]:
         """All keys as plain JSON values, with the last part in place of a path: what a record holds."""
         values = self.model_dump(mode="json")
-        for holder, key in ((values["collection"], "name"), (values, "base"), (values, "generator")):
+        places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
+        for holder, key in [*places, *((maker, "model") for maker in values["makers"].values())]:
             if holder[key] and is_place(holder[key]):
                 holder[key] = Path(holder[key]).expanduser().resolve().name
         return values

@@ -30,6 +30,7 @@ class CollectionSpec(Spec):
         passages: number of passages to keep; None keeps all, as for the other three.
         train_queries, dev_queries, test_queries: number of queries to draw from a split.
         seed: seed of the draw. It is not the seed of the run: all seeds of a study see the same collection.
+        allow_duplicates: keep passages that repeat title and text of another one, instead of refusing the folder.
     """
 
     name: str = "pydocs"
@@ -38,10 +39,11 @@ class CollectionSpec(Spec):
     dev_queries: int | None = Count
     test_queries: int | None = Count
     seed: int = Field(default=0, ge=0)
+    allow_duplicates: bool = False
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty if the whole collection is meant."""
-        sizes = self.model_dump(exclude={"name", "seed"}, exclude_none=True)
+        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates"}, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
 
@@ -151,6 +153,52 @@ class NegativesSpec(Spec):
     depth: int = Field(default=200, gt=0)
     random_negatives: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
+
+
+class GeneratorTraining(Training):
+    """Training of the question generator or of the continuation model, where no public checkpoint is named.
+
+    Args:
+        model: name or folder of a ready model with its own tokenizer; None trains one here from the base model.
+        tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
+    """
+
+    model: str | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=5e-4, gt=0)
+    tokens_per_batch: int = Field(default=16_384, gt=0)
+
+
+class CrossEncoderTraining(Training):
+    """Training of the cross-encoder that scores pseudo-labels (SimLM Table 13: group 64, rate 3e-5, length 192).
+
+    Args:
+        model: name or folder of the encoder it starts from; None starts from the recipe's base model.
+        batch_queries: queries of one step.
+        negatives: hard negatives scored beside each positive.
+        length: longest pair of query and passage in pieces.
+    """
+
+    model: str | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=3e-5, gt=0)
+    batch_queries: int = Field(default=64, gt=0)
+    negatives: int = Field(default=63, gt=0)
+    length: int = Field(default=192, gt=4)
+
+
+class MakersSpec(Spec):
+    """The trainings that make materials: what some pre-training methods read beside the passages.
+
+    Args:
+        questions: question generator (passage to query).
+        continuations: causal LM that goes on where a passage ends.
+        cross_encoder: scorer of PAIR's pseudo-labels.
+    """
+
+    questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
 
 
 class EvaluationSpec(Spec):

@@ -1,18 +1,14 @@
-"""A recipe unfolded: the stages between a collection and its scores, each with exactly what it depends on.
-
-Page of the book: practice/own-corpus. A changed decoder rate re-runs pre-training and what follows; a changed batch
-of fine-tuning keeps the pre-trained model; configurations of a study share tokens, ranking and negatives.
-"""
+"""A recipe unfolded: the stages between a collection and its scores. Page of the book: practice/own-corpus."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import parse as parse_measure
-from dr_lib.lab import builds
-from dr_lib.lab.cost import bert_work
+from dr_lib.lab import stages
+from dr_lib.lab.materials import needed
+from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin, open_sample
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
@@ -53,19 +49,30 @@ def unfold(recipe: Recipe) -> Way:
     needs_generator = objectives.method(recipe.objective.name).needs_generator
     generator = open_origin(recipe.generator or recipe.base) if needs_generator else None
     check_fits(recipe, collection, base)
-    passages = passage_tokens(collection, base)
-    train_queries = query_tokens(collection, base, "train")
-    queries = query_tokens(collection, base, recipe.evaluation.split)
-    pretrained = pretraining(recipe, base, generator, passages) if recipe.objective.name != "none" else None
-    negatives = bm25_negatives(recipe, collection) if recipe.finetuning.negatives else None
-    retriever = finetuning(recipe, collection, base, pretrained, passages, train_queries, negatives)
-    vectors = passage_vectors(recipe, collection, base, retriever, passages)
-    run = dense_run(recipe, collection, retriever, vectors, queries)
-    scores = evaluation(collection, recipe.evaluation.split, recipe.evaluation.measures, run)
+    means = open_means(recipe, collection, base)
+    passages, train_queries, negatives = means.passages, means.train_queries, means.negatives
+    queries = stages.query_tokens(collection, base, recipe.evaluation.split)
+    pretrained = pretraining(means, generator) if recipe.objective.name != "none" else None
+    retriever = stages.finetuning(recipe, collection, base, pretrained, passages, train_queries, negatives)
+    vectors = stages.passage_vectors(recipe, collection, base, retriever, passages)
+    run = stages.dense_run(recipe, collection, retriever, vectors, queries)
+    scores = stages.evaluation(collection, recipe.evaluation.split, recipe.evaluation.measures, run)
     return Way(
         recipe, collection, base, generator, passages, train_queries, queries, pretrained, negatives, retriever,
         vectors, run, scores,
     )  # fmt: skip
+
+
+def open_means(recipe: Recipe, collection: Collection | None = None, base: Origin | None = None) -> Means:
+    """What the materials of a recipe are made from, for pre-training and for pages that show a material alone."""
+    collection, base = collection or open_sample(recipe.collection), base or open_origin(recipe.base)
+    passages = stages.passage_tokens(collection, base)
+    return Means(recipe, collection, base, passages, stages.query_tokens(collection, base, "train"))
+
+
+def pretraining(means: Means, generator: Origin | None) -> Stage:
+    """The stage of pre-training, with all the materials that its method needs."""
+    return stages.pretraining(means.recipe, means.collection, means.base, generator, means.passages, needed(means))
 
 
 def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
@@ -90,125 +97,6 @@ def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
         )
 
 
-def passage_tokens(collection: Collection, base: Origin) -> Stage:
-    """Passages as token ids; the same for all recipes whose base models share a tokenizer."""
-    params = {"collection": collection.digest, "part": "passages", **_tokenizer_params(base)}
-    build = partial(builds.build_passage_tokens, collection=collection, base=base)
-    return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.passages))
-
-
-def query_tokens(collection: Collection, base: Origin, split: str) -> Stage:
-    """The queries of a split as token ids."""
-    params = {"collection": collection.digest, "part": f"queries of {split}", **_tokenizer_params(base)}
-    build = partial(builds.build_query_tokens, collection=collection, split=split, base=base)
-    return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.qrels(split)))
-
-
-def _tokenizer_params(base: Origin) -> dict[str, str]:
-    return {"tokenizer": base.tokenizer} if base.tokenizer else {}
-
-
-def pretraining(recipe: Recipe, base: Origin, generator: Origin | None, passages: Stage) -> Stage:
-    """The base model pre-trained on the collection's own passages."""
-    settings, shape = recipe.pretraining, base.shape
-    params = {
-        "objective": recipe.objective.model_dump(mode="json"),
-        "training": settings.identity(),
-        "title": recipe.title,
-        "length": recipe.passage_length,
-        "dropout": recipe.dropout,
-        "seed": recipe.seed,
-        **base.params("base"),
-    }
-    inputs = {"tokens": passages, **base.inputs("base")}
-    if generator:
-        params |= generator.params("generator")
-        inputs |= generator.inputs("generator")
-    tokens = settings.steps * settings.accumulation * settings.tokens_per_batch
-    work = bert_work(shape.layers, shape.hidden, shape.vocabulary, length=recipe.passage_length)
-    build = partial(builds.build_pretrained, recipe=recipe, base=base, generator=generator)
-    family = f"{recipe.objective.name} {shape.layers}x{shape.hidden}"
-    return Stage("pretrained", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
-
-
-def bm25_index(collection: Collection, title: bool) -> Stage:
-    """BM25 over the passages, titles included or not."""
-    params = {"collection": collection.digest, "title": title}
-    build = partial(builds.build_bm25, collection=collection, title=title)
-    return Stage("bm25", 1, params, build, cost=len(collection.passages))
-
-
-def bm25_ranking(collection: Collection, split: str, depth: int, title: bool = True) -> Stage:
-    """What BM25 finds for the queries of a split."""
-    build = partial(builds.build_bm25_ranking, collection=collection, split=split, depth=depth)
-    cost = len(collection.qrels(split)) * len(collection.passages)
-    index = {"index": bm25_index(collection, title)}
-    return Stage("bm25_ranking", 1, {"split": split, "depth": depth}, build, index, cost=cost)
-
-
-def bm25_negatives(recipe: Recipe, collection: Collection) -> Stage:
-    """Hard negatives of the training queries."""
-    options = recipe.negatives.model_dump(mode="json", exclude={"source"})
-    most = max(len(grades) for grades in collection.qrels("train").values())
-    ranking = bm25_ranking(collection, "train", recipe.negatives.depth + most, title=recipe.title != "none")
-    build = partial(builds.build_negatives, collection=collection, split="train", options=options)
-    return Stage("negatives", 1, {"split": "train", **options}, build, {"ranking": ranking})
-
-
-def finetuning(
-    recipe: Recipe, collection: Collection, base: Origin, pretrained: Stage | None, passages: Stage,
-    queries: Stage, negatives: Stage | None,
-) -> Stage:  # fmt: skip
-    """The retriever: the pre-trained (or base) encoder fine-tuned on queries, positives and hard negatives."""
-    settings, shape = recipe.finetuning, base.shape
-    params = {
-        "training": settings.identity(),
-        "title": recipe.title,
-        "lengths": [recipe.query_length, recipe.passage_length],
-        "pooling": recipe.pooling,
-        "dropout": recipe.dropout,
-        "seed": recipe.seed,
-    }
-    inputs = {"passages": passages, "queries": queries}
-    inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
-    inputs |= {"negatives": negatives} if negatives else {}
-    params |= {} if pretrained else base.params("base")
-    per_query = recipe.query_length + (settings.negatives + 1) * recipe.passage_length
-    tokens = settings.steps * settings.accumulation * settings.batch_queries * per_query
-    work = bert_work(shape.layers, shape.hidden, shape.vocabulary, 0.0, recipe.passage_length)
-    build = partial(builds.build_retriever, recipe=recipe, base=base, collection=collection)
-    family = f"{shape.layers}x{shape.hidden}"
-    return Stage("retriever", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
-
-
-def passage_vectors(
-    recipe: Recipe, collection: Collection, base: Origin, retriever: Stage, passages: Stage
-) -> Stage:  # fmt: skip
-    """Every passage as a vector."""
-    inputs = {"retriever": retriever, "passages": passages}
-    work = bert_work(*base.shape[:3], 0.0, recipe.passage_length) / 3
-    cost = work * recipe.passage_length * len(collection.passages)
-    params = {"type": recipe.evaluation.vector_type}
-    build = partial(builds.build_vectors, recipe=recipe)
-    return Stage("vectors", 1, params, build, inputs, resumable=True, cost=cost)
-
-
-def dense_run(recipe: Recipe, collection: Collection, retriever: Stage, vectors: Stage, queries: Stage) -> Stage:
-    """The nearest passages of each query of the evaluation split."""
-    params = {"split": recipe.evaluation.split, "depth": recipe.evaluation.depth}
-    inputs = {"retriever": retriever, "vectors": vectors, "queries": queries}
-    cost = float(len(collection.passages) * len(collection.qrels(recipe.evaluation.split)))
-    build = partial(builds.build_run, recipe=recipe, collection=collection)
-    return Stage("run", 1, params, build, inputs, cost=cost)
-
-
-def evaluation(collection: Collection, split: str, measures: tuple[str, ...], run: Stage) -> Stage:
-    """The score of every query in a run, dense or BM25."""
-    params = {"collection": collection.digest, "split": split, "measures": list(measures)}
-    build = partial(builds.build_evaluation, collection=collection, split=split, measures=measures)
-    return Stage("evaluation", 1, params, build, {"run": run})
-
-
 def last_stage(recipe: Recipe) -> Stage:
     """The stage that a run of the recipe ends with."""
     return unfold(recipe).evaluation
@@ -217,5 +105,5 @@ def last_stage(recipe: Recipe) -> Stage:
 def bm25_evaluation(recipe: Recipe) -> Stage:
     """What BM25 alone scores on the queries of a recipe: the baseline of every table."""
     collection, options = open_sample(recipe.collection), recipe.evaluation
-    ranking = bm25_ranking(collection, options.split, options.depth, title=recipe.title != "none")
-    return evaluation(collection, options.split, options.measures, ranking)
+    ranking = stages.bm25_ranking(collection, options.split, options.depth, title=recipe.title != "none")
+    return stages.evaluation(collection, options.split, options.measures, ranking)

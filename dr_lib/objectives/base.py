@@ -40,6 +40,8 @@ class Objective(nn.Module, ABC):
 
     settings_type: ClassVar[type[Settings]] = Settings
     needs_generator: ClassVar[bool] = False
+    reads_queries: ClassVar[bool] = False
+    """Whether its batches hold queries, so that their longest length can change the result."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
 
