@@ -5,6 +5,7 @@ from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.measured import differences, mean_intervals, recorded
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
+from dr_lib.report.training_curves import costs_table, milestones_table, training_curves
 from dr_lib.report.verdicts import verdicts_table
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Palette",
     "Series",
     "badge",
+    "costs_table",
     "curves",
     "differences",
     "differences_figure",
@@ -20,9 +22,11 @@ __all__ = [
     "link",
     "loss_curves",
     "mean_intervals",
+    "milestones_table",
     "recorded",
     "show",
     "table",
+    "training_curves",
     "values_figure",
     "values_table",
     "verdicts_table",

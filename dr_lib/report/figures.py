@@ -60,7 +60,7 @@ def intervals(
     return show(draw, alt)
 
 
-def _smooth(values: np.ndarray, width: int) -> np.ndarray:
+def smoothed(values: np.ndarray, width: int) -> np.ndarray:
     """Centred running mean; the window shrinks at both ends so that no value is invented."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     here = np.arange(len(values))
@@ -85,7 +85,7 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         for i, (label, (steps, values)) in enumerate(lines.items()):
             color = palette.series[i % len(palette.series)]
             dash = "-" if i < len(palette.series) else "--"
-            axes.plot(steps, _smooth(np.asarray(values, float), smooth), dash, color=color, linewidth=1.6, label=label)
+            axes.plot(steps, smoothed(np.asarray(values, float), smooth), dash, color=color, linewidth=1.6, label=label)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
