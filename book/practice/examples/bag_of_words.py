@@ -1,0 +1,60 @@
+"""Bag of words: the first state alone must name the words of the passage, beside masked LM (an example objective).
+
+After Shen et al. 2022 (LexMAE) and the bag-of-words term of DupMAE, in its simplest form. Page:
+practice/adding-an-objective.
+"""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from dr_lib import masking
+from dr_lib.models import hidden_states, lm_head, most_masked
+from dr_lib.objectives import Objective, Settings
+from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.tokens import TokenBatch
+
+
+class BagOfWordsSettings(Settings):
+    """Parameters of the example.
+
+    Attributes:
+        rate: share of tokens hidden from the encoder.
+        weight: of the bag-of-words loss beside the masked-LM loss.
+    """
+
+    rate: float = Field(0.3, ge=0, le=1)
+    weight: float = Field(0.5, ge=0)
+
+
+class BagOfWords(Objective):
+    """Masked LM, and a vocabulary distribution at the first position that should cover every token of the passage."""
+
+    settings_type: ClassVar[type[Settings]] = BagOfWordsSettings
+    settings: BagOfWordsSettings
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Masked-LM loss + weight * mean negative log-probability of the passage's distinct tokens."""
+        mask = masking.whole_word(batch, self.settings.rate, generator)
+        masked_ids = batch.input_ids.masked_fill(mask, self.special["mask"])
+        hidden = hidden_states(self.model, batch, masked_ids)
+        bound = most_masked(mask, self.settings.rate)
+        mlm_loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
+        bag_loss = self.bag_of_words(batch, hidden[:, 0])
+        return {
+            "loss": mlm_loss + self.settings.weight * bag_loss,
+            "encoder_loss": mlm_loss.detach(),
+            "encoder_accuracy": accuracy,
+            "bag_loss": bag_loss.detach(),
+        }
+
+    def bag_of_words(self, batch: TokenBatch, first: Tensor) -> Tensor:
+        """Mean over passages of the mean over distinct tokens of -log p(token | first state)."""
+        head = lm_head(self.model)
+        logits = functional.linear(head.transform(first), head.weight, head.bias).float()
+        words = torch.zeros_like(logits).scatter_(1, batch.input_ids, (~batch.special).float())
+        words[:, list(self.special.values())] = 0
+        return -(words * logits.log_softmax(1)).sum(1).div(words.sum(1).clamp(min=1)).mean()
