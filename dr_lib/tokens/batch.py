@@ -1,5 +1,6 @@
 """The batch that every later step works on: padded ids and what is known of each position."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -17,6 +18,8 @@ class TokenBatch:
         special: `[batch, length]` bool, True at [CLS], [SEP] and padding.
         word_start: `[batch, length]` bool, True at the first piece of each word, never at a special position.
         rows: `[batch]` int64, the row of each sequence in its token store.
+        values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0 at special positions;
+            None where a method needs none.
     """
 
     input_ids: Tensor
@@ -25,10 +28,19 @@ class TokenBatch:
     special: Tensor
     word_start: Tensor
     rows: Tensor
+    values: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on another device."""
-        return TokenBatch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def take(self, index: Tensor) -> "TokenBatch":
+        """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
+        return self._changed(lambda tensor: tensor[index])
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "TokenBatch":
+        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return TokenBatch(**{name: None if tensor is None else change(tensor) for name, tensor in named})
 
     def with_ids(self, input_ids: Tensor) -> "TokenBatch":
         """The same positions with other ids, for masked or replaced input."""
