@@ -5,12 +5,15 @@ SimLM section 3.2 (reference code: unilm, simlm/src/loaders). Book: ideas/negati
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from dr_lib.errors import InputError
+from dr_lib.files import fresh_folder, read_json, write_json
 
 OVERLAP_BLOCK = 16_384
+ARRAYS = ("query_rows", "positives", "offsets", "negatives")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,24 @@ class Examples:
         given = np.zeros((len(counts), 0), np.int32) if negatives is None else np.asarray(negatives, dtype=np.int32)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages)
+
+    def save(self, folder: Path) -> None:
+        """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
+        with fresh_folder(Path(folder)) as draft:
+            for name in ARRAYS:
+                np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            write_json(draft / "examples.json", {"passages": self.passages})
+
+    @classmethod
+    def open(cls, folder: Path) -> "Examples":
+        """Open saved examples; the arrays stay on disk (memory-mapped).
+
+        Raises:
+            InputError: a file is missing or cut short, or the arrays do not fit each other.
+        """
+        folder = Path(folder)
+        passages = read_json(folder / "examples.json")["passages"]
+        return cls(*(_open_array(folder / f"{name}.npy") for name in ARRAYS), passages=passages)
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -110,3 +131,10 @@ class Examples:
                     where="negatives",
                     fix="Drop known positives when mining.",
                 )
+
+
+def _open_array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make the examples again.") from None

@@ -40,3 +40,22 @@ def test_a_positive_among_the_negatives_is_found_in_any_block(monkeypatch):
         negatives[clash, 2] = clash
         with pytest.raises(InputError, match=f"passage {clash} is a positive of query row {clash} "):
             Examples.of(range(7), [[query] for query in range(7)], negatives, passages=60)
+
+
+@pytest.mark.parametrize("negatives", [None, [[1, -1], [6, 7]]])
+def test_saved_examples_open_as_they_were(tmp_path, negatives):
+    examples = Examples.of([4, 9], positives=[[0], [2, 3]], negatives=negatives, passages=10)
+    examples.save(tmp_path / "examples")
+    again = Examples.open(tmp_path / "examples")
+    assert again.passages == 10
+    for name in ("query_rows", "positives", "offsets", "negatives"):
+        kept, read = getattr(examples, name), getattr(again, name)
+        assert (kept.dtype, kept.shape, kept.tolist()) == (read.dtype, read.shape, read.tolist())
+
+
+def test_examples_cut_short_on_disk_are_refused_by_name(tmp_path):
+    Examples.of([4, 9], positives=[[0], [2, 3]], passages=10).save(tmp_path / "examples")
+    path = tmp_path / "examples" / "positives.npy"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match=r"positives\.npy"):
+        Examples.open(tmp_path / "examples")
