@@ -4,48 +4,67 @@ Explained in the book's chapter on your own corpus.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Kept
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Which pieces of some rows stay, and where each lands.
+
+    Attributes:
+        rows: `[batch]` int64, rows of the store.
+        kept: how many pieces of each title and body stay.
+        title_from, body_from: `[batch]` int64, where they begin in the flat arrays of the store.
+        width: padded length.
+    """
+
+    rows: np.ndarray
+    kept: Kept
+    title_from: np.ndarray
+    body_from: np.ndarray
+    width: int
+
+    def take(self, titles: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What stays of two flat arrays that run beside the store's pieces, all rows end to end."""
+        return gather(titles, self.title_from, self.kept.title), gather(bodies, self.body_from, self.kept.body)
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[batch, width]` bool twice: positions of title pieces, and of body pieces."""
+        position = np.arange(self.width)[None, :]
+        title_end = 1 + self.kept.title[:, None]
+        body_start = title_end + self.kept.separate[:, None]
+        in_title = (position >= 1) & (position < title_end)
+        return in_title, (position >= body_start) & (position < self.kept.lengths[:, None] - 1)
+
+
 def assemble(
-    rows: np.ndarray,
-    kept: Kept,
-    title_pieces: np.ndarray,
-    body_pieces: np.ndarray,
-    *,
-    width: int,
-    special: Mapping[str, int],
-    continuation: np.ndarray,
+    cut: Cut, titles: np.ndarray, bodies: np.ndarray, *, special: Mapping[str, int], continuation: np.ndarray
 ) -> TokenBatch:
     """Put the pieces of all titles and bodies in their places.
 
     Args:
-        rows: `[batch]` int64, handed through.
-        kept: how many pieces of each title and body there are.
-        title_pieces, body_pieces: the kept pieces of all rows, end to end.
-        width: padded length.
+        cut: what stays of which rows.
+        titles, bodies: the pieces of all rows of the store, end to end.
         special: ids by name.
         continuation: `[vocab]` bool, True for pieces that continue a word.
     """
-    position = np.arange(width)[None, :]
-    title_end = 1 + kept.title[:, None]
-    body_start = title_end + kept.separate[:, None]
-    end = kept.lengths[:, None]
-    real = position < end
-    in_title = (position >= 1) & (position < title_end)
-    in_body = (position >= body_start) & (position < end - 1)
+    kept, position = cut.kept, np.arange(cut.width)[None, :]
+    body_start = 1 + kept.title[:, None] + kept.separate[:, None]
+    real = position < kept.lengths[:, None]
+    in_title, in_body = cut.places()
     content = in_title | in_body
     second = real & kept.separate[:, None] & (position >= body_start)
 
     ids = np.where(real, special["sep"], special["pad"]).astype(np.int64)
     ids[:, 0] = special["cls"]
-    ids[in_title] = title_pieces
-    ids[in_body] = body_pieces
+    ids[in_title], ids[in_body] = cut.take(titles, bodies)
     # A piece that truncation cut off from the start of its word counts as a word, as in the papers' mask draw.
     first = (position == 1) | (position == body_start)
     return TokenBatch(
@@ -54,8 +73,24 @@ def assemble(
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
         special=torch.from_numpy(~content),
         word_start=torch.from_numpy(content & (first | ~continuation[ids])),
-        rows=torch.from_numpy(rows),
+        rows=torch.from_numpy(cut.rows),
     )
+
+
+def spread(cut: Cut, titles: np.ndarray, bodies: np.ndarray) -> Tensor:
+    """Numbers that run beside the pieces, laid out as `assemble` lays out the pieces, 0 elsewhere.
+
+    Args:
+        cut: what stays of which rows.
+        titles, bodies: a number for each piece of the store, end to end.
+
+    Returns:
+        `[batch, width]` float32.
+    """
+    values = np.zeros((len(cut.rows), cut.width), np.float32)
+    in_title, in_body = cut.places()
+    values[in_title], values[in_body] = cut.take(titles, bodies)
+    return torch.from_numpy(values)
 
 
 def gather(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

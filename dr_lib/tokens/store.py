@@ -13,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json
-from dr_lib.tokens.assemble import assemble, gather
+from dr_lib.tokens.assemble import Cut, assemble
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.build import FORMAT, write_store
 from dr_lib.tokens.flat import REBUILD, open_flat
-from dr_lib.tokens.layout import Kept, Side, Title, check_layout, padded_length, truncate
+from dr_lib.tokens.layout import Side, Title, check_layout, padded_length, truncate
 from dr_lib.tokens.tokenizer import tokenizer_digest
 
 
@@ -146,23 +146,26 @@ class TokenStore:
         Raises:
             InputError: no rows, a row outside the store, or an argument outside its range.
         """
+        cut = self.cut(rows, max_length=max_length, title=title, pad_to_multiple=pad_to_multiple, side=side)
+        return assemble(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
+
+    def cut(
+        self,
+        rows: np.ndarray,
+        *,
+        max_length: int,
+        title: Title = "pair",
+        pad_to_multiple: int = 8,
+        side: Side = "right",
+    ) -> Cut:
+        """Which pieces `batch` takes for the same arguments, and where it puts them."""
         check_layout(max_length, title, side, pad_to_multiple)
         rows = check_rows(rows, len(self))
-        kept = self._kept(rows, max_length, title, side)
-        return assemble(
-            rows,
-            kept,
-            gather(self.title_ids, self.title_offsets[rows] + kept.title_start, kept.title),
-            gather(self.text_ids, self.text_offsets[rows] + kept.body_start, kept.body),
-            width=int(padded_length(kept.lengths.max(), pad_to_multiple, max_length)),
-            special=self.special,
-            continuation=self.continuation,
-        )
-
-    def _kept(self, rows: np.ndarray, max_length: int, title: Title, side: Side) -> Kept:
-        title_pieces = self.title_offsets[rows + 1] - self.title_offsets[rows]
-        body_pieces = self.text_offsets[rows + 1] - self.text_offsets[rows]
-        return truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side)
+        title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
+        title_pieces, body_pieces = self.title_offsets[rows + 1] - title_from, self.text_offsets[rows + 1] - body_from
+        kept = truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side)
+        width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
+        return Cut(rows, kept, title_from + kept.title_start, body_from + kept.body_start, width)
 
 
 def check_rows(rows: np.ndarray, size: int) -> np.ndarray:
