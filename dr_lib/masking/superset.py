@@ -55,7 +55,16 @@ def superset(
     """
     check_share(rate, "rate")
     check_share(encoder_rate, "encoder_rate")
+    extra = extra_rate(encoder_rate, rate)
+    return mask | whole_word(batch, extra, generator, budget=budget) if extra else mask
+
+
+def extra_rate(encoder_rate: float, rate: float) -> float:
+    """Rate of the second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, 0 where that is 1e-4 or less.
+
+    Example:
+        >>> extra_rate(0.5, 0.75), extra_rate(0.5, 0.5)
+        (0.5, 0.0)
+    """
     extra = (rate - encoder_rate) / (1 - encoder_rate) if encoder_rate < 1 else 0.0
-    if extra <= SMALLEST_EXTRA_RATE:
-        return mask
-    return mask | whole_word(batch, extra, generator, budget=budget)
+    return extra if extra > SMALLEST_EXTRA_RATE else 0.0

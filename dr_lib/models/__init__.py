@@ -2,29 +2,43 @@
 
 from dr_lib.models.decoder import Decoder
 from dr_lib.models.dense import DenseEncoder, DenseSettings
+from dr_lib.models.enhanced_decoder import EnhancedDecoder
 from dr_lib.models.fit import check_fit, check_generator
 from dr_lib.models.generator import Generator, fresh_copy
 from dr_lib.models.masked_lm import load_extra, load_masked_lm, new_bert, save_masked_lm
+from dr_lib.models.replaced_token_head import ReplacedTokenHead
 from dr_lib.models.rows import most_masked, rows_of
-from dr_lib.models.states import LmHead, attention_bias, embed, hidden_states, lm_head
+from dr_lib.models.states import (
+    LmHead,
+    attention_bias,
+    embed,
+    hidden_states,
+    layer_states,
+    lm_head,
+    position_vectors,
+)
 
 __all__ = [
     "Decoder",
     "DenseEncoder",
     "DenseSettings",
+    "EnhancedDecoder",
     "Generator",
     "LmHead",
+    "ReplacedTokenHead",
     "attention_bias",
     "check_fit",
     "check_generator",
     "embed",
     "fresh_copy",
     "hidden_states",
+    "layer_states",
     "lm_head",
     "load_extra",
     "load_masked_lm",
     "most_masked",
     "new_bert",
+    "position_vectors",
     "rows_of",
     "save_masked_lm",
 ]

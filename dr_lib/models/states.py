@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from dr_lib.errors import InputError
 from dr_lib.tokens.batch import TokenBatch
@@ -53,6 +54,14 @@ def embed(model: PreTrainedModel, input_ids: Tensor, token_type_ids: Tensor | No
     return embedded if project is None else project(embedded)
 
 
+def position_vectors(model: PreTrainedModel, length: int) -> Tensor:
+    """Raw position embeddings `[length, hidden]`: no token type, no LayerNorm, no dropout (ELECTRA: projected)."""
+    base = model.base_model
+    vectors = base.embeddings.position_embeddings.weight[:length]
+    project: nn.Module | None = getattr(base, "embeddings_project", None)
+    return vectors if project is None else project(vectors)
+
+
 def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> Tensor:
     """Last-layer states `[batch, length, hidden]` of an encoder with or without head.
 
@@ -64,6 +73,15 @@ def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor |
     Raises:
         InputError: the batch is longer than the model has positions.
     """
+    return _run(model, batch, input_ids).last_hidden_state
+
+
+def layer_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> tuple[Tensor, ...]:
+    """States `[batch, length, hidden]` after the embedding and after each layer, the last as `hidden_states` has it."""
+    return _run(model, batch, input_ids, output_hidden_states=True).hidden_states
+
+
+def _run(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool) -> BaseModelOutput:
     ids = batch.input_ids if input_ids is None else input_ids
     positions = model.config.max_position_embeddings
     if ids.shape[1] > positions:
@@ -71,5 +89,6 @@ def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor |
             f"{ids.shape[1]} tokens are more than the model's {positions} positions", where="length",
             fix="Cut passages shorter, or use a model with more positions.",
         )  # fmt: skip
-    output = model.base_model(input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids)
-    return output.last_hidden_state
+    return model.base_model(
+        input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids, **options
+    )

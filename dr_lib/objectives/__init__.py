@@ -7,13 +7,27 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.models import check_fit, check_generator
+from dr_lib.objectives.autoencoder import Autoencoder
 from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.condenser import Condenser
+from dr_lib.objectives.encdec_mlm import EncdecMlm
+from dr_lib.objectives.encdec_rtd import EncdecRtd
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
+from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.simlm import Simlm
 from dr_lib.objectives.source import Source
 
-METHODS: dict[str, type[Objective]] = {"none": NoObjective, "mlm": Mlm, "simlm": Simlm}
+METHODS: dict[str, type[Objective]] = {
+    "none": NoObjective,
+    "mlm": Mlm,
+    "simlm": Simlm,
+    "encdec_mlm": EncdecMlm,
+    "encdec_rtd": EncdecRtd,
+    "autoencoder": Autoencoder,
+    "condenser": Condenser,
+    "retromae": Retromae,
+}
 
 __all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "parameters"]
 

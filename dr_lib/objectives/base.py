@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from dr_lib import masking
+from dr_lib.masking.hide import Policy
 from dr_lib.objectives.source import Source
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.tokenizer import special_ids
@@ -65,6 +67,13 @@ class Objective(nn.Module, ABC):
         Returns:
             ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the device.
         """
+
+    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: Policy = "mask") -> Tensor:
+        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
+        return masking.hide(
+            batch, mask, self.special["mask"], self.model.config.vocab_size, generator,
+            policy=policy, special_ids=tuple(self.special.values()),
+        )  # fmt: skip
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """Weights to save beside the model, by name."""

@@ -40,11 +40,7 @@ class Mlm(Objective):
         chosen = self.settings
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
-        masked_ids = masking.hide(
-            batch, mask, self.special["mask"], self.model.config.vocab_size, generator,
-            policy=chosen.mask_policy, special_ids=tuple(self.special.values()),
-        )  # fmt: skip
-        hidden = hidden_states(self.model, batch, masked_ids)
+        hidden = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
         bound = most_masked(mask, chosen.rate)
         loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
         return {"loss": loss, "encoder_loss": loss.detach(), "encoder_accuracy": accuracy}

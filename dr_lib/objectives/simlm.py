@@ -13,14 +13,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import Decoder, Generator, embed, hidden_states, most_masked
+from dr_lib.masking.superset import extra_rate
+from dr_lib.models import Generator, hidden_states, most_masked
 from dr_lib.models.generator import fresh_copy
-from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.base import Settings
+from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.predict import labels_at, predict_tokens
 from dr_lib.tokens.batch import TokenBatch
 
 
-class SimlmSettings(Settings):
+class SimlmSettings(EncoderDecoderSettings):
     """Parameters of SimLM. Where paper and released code differ, `paper` and `released` are the two values.
 
     Attributes:
@@ -34,10 +36,9 @@ class SimlmSettings(Settings):
         generator_weight: weight of the generator's loss where it is trained.
         generator_dropout: a frozen generator has none (paper), or keeps it active (released code, by accident).
         forbid_special_samples: never sample [PAD], [CLS], [SEP] or [MASK]; the released code allows them.
-        decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or random weights.
-        decoder_token_types: as the encoder's (paper), or all zero (released).
         loss_mean: over all tokens of the batch (released), or within passages, then over them (paper, eq. 2).
-        init_seed: of whatever starts from random weights here.
+
+    The decoder's parameters are those of `EncoderDecoderSettings`.
     """
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
@@ -48,19 +49,14 @@ class SimlmSettings(Settings):
     generator_weight: float = Field(0.2, ge=0)
     generator_dropout: Literal["paper", "released"] = "paper"
     forbid_special_samples: bool = True
-    decoder_layers: int = Field(2, ge=1)
-    decoder_init: Literal["copy_last", "random"] = "copy_last"
-    decoder_token_types: Literal["paper", "released"] = "paper"
     loss_mean: Literal["released", "paper"] = "released"
-    init_seed: int = Field(0, ge=0)
 
 
-class Simlm(Objective):
+class Simlm(EncoderDecoder):
     """Recover the clean passage from replaced tokens: encoder from its own input, decoder through one vector."""
 
     settings_type: ClassVar[type[Settings]] = SimlmSettings
     needs_generator: ClassVar[bool] = True
-    saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: SimlmSettings
 
     def __init__(
@@ -79,33 +75,16 @@ class Simlm(Objective):
             generator_model, self.special, frozen=settings.generator == "frozen",
             dropout_active=settings.generator_dropout == "released", forbid_special=settings.forbid_special_samples,
         )  # fmt: skip
-        self.decoder = Decoder(model, settings.decoder_layers, settings.decoder_init, seed=settings.init_seed)
-        ignored = torch.tensor(list(self.special.values()), device=model.device)
-        self.register_buffer("ignored", ignored, persistent=False)
-        kept, wanted = 1 - settings.encoder_rate, settings.decoder_rate - settings.encoder_rate
-        self.second_rate = max(0.0, wanted / kept) if kept else 0.0
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (+ weighted generator loss where it learns), eq. 2."""
-        chosen, rate = self.settings, self.settings.encoder_rate
-        encoder_mask = masking.whole_word(batch, rate, generator, budget=chosen.budget)
-        decoder_mask = masking.superset(
-            batch, encoder_mask, chosen.decoder_rate, generator, encoder_rate=rate, budget=chosen.budget
-        )
-        encoder_ids, learned = self.replace(batch, encoder_mask, generator, (rate,), chosen.generator != "frozen")
-        decoder_ids, _ = self.replace(batch, decoder_mask, generator, (rate, self.second_rate))
-
-        hidden = hidden_states(self.model, batch, encoder_ids)
-        types = batch.token_type_ids if chosen.decoder_token_types == "paper" else None
-        decoded = self.decoder(embed(self.model, decoder_ids, types), hidden[:, 0], batch)
-
-        labels = labels_at(batch.input_ids, self.predictable(batch))
-        by_passage = chosen.loss_mean == "paper"
-        encoder_loss, encoder_accuracy = predict_tokens(self.model, hidden, labels, by_passage=by_passage)
-        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, labels, by_passage=by_passage)
+        encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
+        encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
+        encoder_loss, encoder_accuracy = self.ask(batch, encoder_ids, encoded)
+        decoder_loss, decoder_accuracy = self.ask(batch, decoder_ids, decoded)
         loss = encoder_loss + decoder_loss
         if learned:
-            loss = loss + chosen.generator_weight * learned["generator_loss"]
+            loss = loss + self.settings.generator_weight * learned["generator_loss"]
         return {
             "loss": loss,
             "encoder_loss": encoder_loss.detach(),
@@ -117,14 +96,35 @@ class Simlm(Objective):
             **{name: value.detach() for name, value in learned.items()},
         }
 
+    def ask(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """One side's loss and accuracy: the clean token at every position.
+
+        Args:
+            batch: clean passages.
+            ids: `[batch, length]` what the side has read.
+            states: `[batch, length, hidden]` what it made of it.
+        """
+        labels = labels_at(batch.input_ids, self.predictable(batch))
+        return predict_tokens(self.model, states, labels, by_passage=self.settings.loss_mean == "paper")
+
+    def replaced_inputs(
+        self, batch: TokenBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the loss of a generator that learns."""
+        chosen, rate = self.settings, self.settings.encoder_rate
+        encoder_mask = masking.whole_word(batch, rate, generator, budget=chosen.budget)
+        decoder_mask = masking.superset(
+            batch, encoder_mask, chosen.decoder_rate, generator, encoder_rate=rate, budget=chosen.budget
+        )
+        rates = (rate, extra_rate(rate, chosen.decoder_rate))
+        encoder_ids, learned = self.replace(batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen")
+        return encoder_ids, self.replace(batch, decoder_mask, generator, rates)[0], learned
+
     def replace(
         self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, rates: tuple[float, ...], learn: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Ids with the masked positions re-sampled; where the generator learns, its masked-LM loss as well."""
-        masked_ids = masking.hide(
-            batch, mask, self.special["mask"], self.model.config.vocab_size, generator,
-            policy=self.settings.mask_policy, special_ids=tuple(self.special.values()),
-        )  # fmt: skip
+        masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
         bound = most_masked(mask, *rates)
         if not learn:
             return self.generator.sample(batch, masked_ids, mask, generator, bound), {}
@@ -132,10 +132,6 @@ class Simlm(Objective):
         ids = self.generator.fill(hidden, batch, mask, generator, bound)
         loss, accuracy = predict_tokens(self.generator.model, hidden, labels_at(batch.input_ids, mask), bound)
         return ids, {"generator_loss": loss, "generator_accuracy": accuracy}
-
-    def predictable(self, batch: TokenBatch) -> Tensor:
-        """`[batch, length]` True at every token with a target: all but special ids, [UNK] and [MASK] among them."""
-        return ~torch.isin(batch.input_ids, self.ignored)
 
 
 def replaced_share(batch: TokenBatch, ids: Tensor) -> Tensor:

@@ -1,0 +1,92 @@
+"""Condenser: the late layers pass on what they add through [CLS] alone (Gao and Callan 2021).
+
+The encoder is cut in two. A short head, used in pre-training only, predicts the masked tokens from the early layers'
+states of all positions and the last layer's state of [CLS]. What the late layers have learned about the passage can
+reach it in no other way; what the early ones know passes beside the bottleneck. Page: ideas/bottleneck.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib import masking
+from dr_lib.errors import InputError
+from dr_lib.models import Decoder, layer_states, most_masked
+from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.tokens.batch import TokenBatch
+
+
+class CondenserSettings(Settings):
+    """Parameters of Condenser.
+
+    Attributes:
+        rate: share of tokens that are masked, once for encoder and head (SimLM's Table 7 pre-trains it at 0.3).
+        budget: the rate counts non-special tokens (as Condenser's code does), or [CLS] and [SEP] too.
+        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
+        skip_from: layer whose states the head reads at all positions but the first; 0 is the embedding, None half of
+            the layers (6 of BERT-base's 12, as published).
+        head_layers: depth of the head, N(0, 0.02) weights.
+        late_mlm: also predict the masked tokens from the last layer itself, with weight 1 (on in the released recipe).
+        init_seed: of the head's weights.
+    """
+
+    rate: float = Field(0.15, ge=0, le=1)
+    budget: Literal["maskable", "all"] = "maskable"
+    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    skip_from: int | None = Field(None, ge=0)
+    head_layers: int = Field(2, ge=1)
+    late_mlm: bool = True
+    init_seed: int = Field(0, ge=0)
+
+
+class Condenser(Objective):
+    """Predict masked tokens from early states and the late [CLS].
+
+    Attributes:
+        head: the layers that read both; thrown away after pre-training.
+        skip_from: the layer that the early states come from.
+    """
+
+    settings_type: ClassVar[type[Settings]] = CondenserSettings
+    saved_beside: ClassVar[tuple[str, ...]] = ("head",)
+    settings: CondenserSettings
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: CondenserSettings):
+        super().__init__(model, tokenizer, settings)
+        depth = model.config.num_hidden_layers
+        self.skip_from = depth // 2 if settings.skip_from is None else settings.skip_from
+        if self.skip_from >= depth:
+            raise InputError(
+                f"layer {self.skip_from} of {depth} leaves no late layer", where="skip_from",
+                fix=f"Give a number from 0 to {depth - 1}.",
+            )  # fmt: skip
+        self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed)
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The head's loss (+ that of the last layer)."""
+        return self.condense(batch, generator)[0]
+
+    def condense(self, batch: TokenBatch, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        """What `forward` returns, and the passages' vectors `[batch, hidden]`: the last layer's states of [CLS].
+
+        The vectors are those of the masked passages and carry gradient (coCondenser compares them).
+        """
+        chosen = self.settings
+        mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
+        states = layer_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
+        early, late = states[self.skip_from], states[-1]
+        labels, bound = labels_at(batch.input_ids, mask), most_masked(mask, chosen.rate)
+        loss, accuracy = predict_tokens(self.model, self.head(early, late[:, 0], batch), labels, bound)
+        parts = {"loss": loss, "decoder_loss": loss.detach(), "decoder_accuracy": accuracy}
+        if chosen.late_mlm:
+            late_loss, late_accuracy = predict_tokens(self.model, late, labels, bound)
+            parts |= {
+                "loss": loss + late_loss,
+                "encoder_loss": late_loss.detach(),
+                "encoder_accuracy": late_accuracy,
+            }
+        return parts, late[:, 0]

@@ -1,0 +1,63 @@
+"""What the methods with SimLM's bottleneck share: a deep encoder, a shallow decoder, one vector between them.
+
+SimLM figure 1. A method adds what each side reads and what it is asked. Page: ideas/bottleneck.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib.models import Decoder, embed, hidden_states
+from dr_lib.objectives.base import Objective, Settings
+from dr_lib.tokens.batch import TokenBatch
+
+
+class EncoderDecoderSettings(Settings):
+    """Parameters of the shallow decoder.
+
+    Attributes:
+        decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or random weights.
+        decoder_token_types: as the encoder's (paper), or all zero (SimLM's released code).
+        init_seed: of whatever starts from random weights here.
+    """
+
+    decoder_layers: int = Field(2, ge=1)
+    decoder_init: Literal["copy_last", "random"] = "copy_last"
+    decoder_token_types: Literal["paper", "released"] = "paper"
+    init_seed: int = Field(0, ge=0)
+
+
+class EncoderDecoder(Objective):
+    """An encoder and a shallow decoder that sees it through its first state alone.
+
+    Attributes:
+        decoder: the shallow decoder; thrown away after pre-training.
+    """
+
+    settings_type: ClassVar[type[Settings]] = EncoderDecoderSettings
+    saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
+    settings: EncoderDecoderSettings
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: EncoderDecoderSettings):
+        super().__init__(model, tokenizer, settings)
+        self.decoder = Decoder(model, settings.decoder_layers, settings.decoder_init, seed=settings.init_seed)
+        ignored = torch.tensor(list(self.special.values()), device=model.device)
+        self.register_buffer("ignored", ignored, persistent=False)
+
+    def states(self, batch: TokenBatch, encoder_ids: Tensor, decoder_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """States of encoder and decoder, each `[batch, length, hidden]`.
+
+        Args:
+            batch: for padding and token types.
+            encoder_ids, decoder_ids: `[batch, length]` what each side reads; the decoder never sees its position 0.
+        """
+        encoded = hidden_states(self.model, batch, encoder_ids)
+        types = batch.token_type_ids if self.settings.decoder_token_types == "paper" else None
+        return encoded, self.decoder(embed(self.model, decoder_ids, types), encoded[:, 0], batch)
+
+    def predictable(self, batch: TokenBatch) -> Tensor:
+        """`[batch, length]` True at every token with a target: all but special ids, [UNK] and [MASK] among them."""
+        return ~torch.isin(batch.input_ids, self.ignored)
