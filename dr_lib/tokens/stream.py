@@ -29,6 +29,8 @@ class BatchStream:
         title: see `TokenStore.batch`.
         seed: 0 or more; another seed gives another order.
         rows: the rows of the store to draw from, each once an epoch; None takes all.
+        beside: `[n]` length of the longest other text that goes with each row of the store; the budget then counts the
+            longer of the two, so that a batch of such texts keeps it too.
         window: rows sorted together by length, see `plan_epoch`; None sorts the whole epoch.
         pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
         side: the end that loses pieces of a long text.
@@ -49,6 +51,7 @@ class BatchStream:
         title: Title = "pair",
         seed: int = 0,
         rows: np.ndarray | None = None,
+        beside: np.ndarray | None = None,
         window: int | None = None,
         pad_to_multiple: int = 8,
         side: Side = "right",
@@ -64,7 +67,8 @@ class BatchStream:
         self.store = store
         self._rows = _checked_subset(rows, len(store))
         self._layout = {"max_length": max_length, "title": title, "pad_to_multiple": pad_to_multiple, "side": side}
-        self._lengths = padded_length(store.lengths(max_length, title)[self._rows], pad_to_multiple, max_length)
+        lengths = np.maximum(store.lengths(max_length, title), 0 if beside is None else beside)
+        self._lengths = padded_length(lengths[self._rows], pad_to_multiple, max_length)
         self._cutting = {"tokens_per_batch": tokens_per_batch, "fixed_rows": fixed_rows, "drop_last": drop_last}
         self._order = {"seed": seed, "window": window, "multiple": 1}
         self._varies = window is not None and fixed_rows is None

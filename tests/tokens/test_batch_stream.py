@@ -52,6 +52,15 @@ def test_batches_keep_the_budget(store):
     assert all(stream.batch(step).input_ids.numel() <= 160 for step in range(2 * stream.steps_per_epoch()))
 
 
+def test_the_budget_holds_for_longer_texts_that_go_with_the_rows(store):
+    beside = np.where(np.arange(len(store)) % 2, 40, 5)
+    stream = BatchStream(store, max_length=40, tokens_per_batch=160, beside=beside)
+    batches = [stream.batch(step) for step in range(stream.steps_per_epoch())]
+    assert all(len(batch) * max(batch.input_ids.shape[1], beside[batch.rows].max()) <= 160 for batch in batches)
+    assert max(map(len, batches)) > 1
+    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(len(store)))
+
+
 def test_a_subset_is_all_that_is_drawn(store):
     rows = np.array([40, 3, 17, 21])
     stream = BatchStream(store, max_length=40, fixed_rows=2, rows=rows)
