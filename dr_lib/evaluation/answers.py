@@ -53,9 +53,31 @@ def answer_accuracy(
         raise InputError(f"cut {min(ks)} is below 1", where="ks", fix="Give cuts of at least 1.")
     rows = np.asarray(ranking.rows[:, : max(ks)])
     texts = _normal_texts(passages, np.flatnonzero(np.bincount(rows[rows >= 0], minlength=1)))
-    wanted = [[normal for answer in given if (normal := normal_form(answer)).strip()] for given in answers]
+    wanted = [_normal_answers(given) for given in answers]
     first = np.array([_first_hit(line, texts, own) for line, own in zip(rows.tolist(), wanted, strict=True)])
     return Scores(ranking.query_ids, {f"accuracy@{k}": first < k for k in ks})
+
+
+def holds_answer(ranking: Ranking, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
+    """Which ranked passages hold an accepted answer of their query, by the same rule as `answer_accuracy`.
+
+    Args:
+        ranking: rows of the collection.
+        passages: the collection, with the column `text`.
+        answers: the accepted answers of each query, in the ranking's order.
+
+    Returns:
+        `[queries, depth]` bool.
+    """
+    rows = np.asarray(ranking.rows)
+    texts = _normal_texts(passages, np.flatnonzero(np.bincount(rows[rows >= 0], minlength=1)))
+    wanted = [_normal_answers(given) for given in answers]
+    lines = zip(rows.tolist(), wanted, strict=True)
+    return np.array([[row >= 0 and any(one in texts[row] for one in own) for row in line] for line, own in lines])
+
+
+def _normal_answers(given: Sequence[str]) -> list[str]:
+    return [normal for answer in given if (normal := normal_form(answer)).strip()]
 
 
 def normal_form(text: str) -> str:

@@ -16,6 +16,7 @@ from dr_lib.collections import Collection
 from dr_lib.evaluation.measures import evaluate
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
 from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.tokens import TokenStore, load_tokenizer
@@ -95,9 +96,10 @@ def positives_of(collection: Collection, split: str) -> list[np.ndarray]:
     return retrieval.judged_rows(collection.qrels(split), collection.queries(split)["id"][:], collection.passages["id"])
 
 
-def build_retriever(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, collection: Collection) -> None:
+def build_retriever(
+    folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, collection: Collection, options: Finetuning
+) -> None:
     """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`."""
-    options = recipe.finetuning
     start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
     encoder = DenseEncoder.from_pretrained(
         start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
@@ -135,7 +137,7 @@ def build_vectors(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:
     retrieval.encode(
         encoder, TokenStore.open(inputs["passages"] / "store"), folder / "vectors.npy",
         max_length=recipe.passage_length, title=recipe.title, tokens_per_batch=encoding_budget(),
-        dtype=recipe.evaluation.vector_type, normalise=recipe.finetuning.normalise,
+        dtype=recipe.evaluation.vector_type, normalise=encoder.settings.normalise,
     )  # fmt: skip
 
 
@@ -149,16 +151,19 @@ def encoding_budget() -> int:
     return 8_192 if runtime.device().type == "cpu" else 131_072
 
 
-def build_run(folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection) -> None:
-    """`ranking/`: the passages nearest to each query of the evaluation split."""
+def build_run(
+    folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection, split: str, depth: int
+) -> None:  # fmt: skip
+    """`ranking/`: the passages nearest to each query of a split."""
+    encoder = open_encoder(inputs["retriever"] / "model")
     vectors = retrieval.encode(
-        open_encoder(inputs["retriever"] / "model"), TokenStore.open(inputs["queries"] / "store"),
+        encoder, TokenStore.open(inputs["queries"] / "store"),
         folder / "queries.npy", max_length=recipe.query_length, title="none",
-        tokens_per_batch=encoding_budget(), normalise=recipe.finetuning.normalise,
+        tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
-    scores, rows = retrieval.search(vectors, passages, recipe.evaluation.depth, device=runtime.device())
-    query_ids = collection.queries(recipe.evaluation.split)["id"][:]
+    scores, rows = retrieval.search(vectors, passages, depth, device=runtime.device())
+    query_ids = collection.queries(split)["id"][:]
     retrieval.Ranking(query_ids, rows, scores).save(folder / "ranking")
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, write_text
+from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
 from dr_lib.lab.specs import (
     CollectionSpec,
     EvaluationSpec,
@@ -43,7 +44,11 @@ class Recipe(Spec):
         objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
         pretraining, finetuning: settings of the two trainings.
         negatives: where hard negatives come from.
-        makers: the trainings that make materials, for methods that need some.
+        makers: the trainings that make materials, for methods that need some, and the re-ranker.
+        final: where the pipeline ends and what is evaluated: retriever 1, retriever 2 (on mined negatives), the
+            re-ranker over retriever 2's candidates, or the retriever distilled from it.
+        mining, second, reranking, distillation: settings of the later stages; without `second`, retriever 2 is trained
+            like retriever 1.
         evaluation: what is measured.
         seed: seed of both trainings.
 
@@ -72,6 +77,11 @@ class Recipe(Spec):
     finetuning: Finetuning = Field(default_factory=Finetuning)
     negatives: NegativesSpec = Field(default_factory=NegativesSpec)
     makers: MakersSpec = Field(default_factory=MakersSpec)
+    final: Final = "retriever1"
+    mining: MiningSpec = Field(default_factory=MiningSpec)
+    second: Finetuning | None = None
+    reranking: RerankingSpec = Field(default_factory=RerankingSpec)
+    distillation: Distillation = Field(default_factory=Distillation)
     evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
     seed: int = Field(default=0, ge=0)
 

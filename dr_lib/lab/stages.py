@@ -13,6 +13,7 @@ from dr_lib.lab import builds
 from dr_lib.lab.cost import bert_work
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.specs import Finetuning
 from dr_lib.lab.stage import Stage
 
 
@@ -91,10 +92,13 @@ def bm25_negatives(recipe: Recipe, collection: Collection) -> Stage:
 
 def finetuning(
     recipe: Recipe, collection: Collection, base: Origin, pretrained: Stage | None, passages: Stage,
-    queries: Stage, negatives: Stage | None,
+    queries: Stage, negatives: Stage | None, options: Finetuning | None = None, teacher: Stage | None = None,
 ) -> Stage:  # fmt: skip
-    """The retriever: the pre-trained (or base) encoder fine-tuned on queries, positives and hard negatives."""
-    settings, shape = recipe.finetuning, base.shape
+    """A retriever: the pre-trained (or base) encoder fine-tuned on queries, positives and hard negatives.
+
+    `options` are the recipe's own by default; with a `teacher` they must be those of a distillation.
+    """
+    settings, shape = options or recipe.finetuning, base.shape
     params = {
         "training": settings.identity(),
         "title": recipe.title,
@@ -106,11 +110,12 @@ def finetuning(
     inputs = {"passages": passages, "queries": queries}
     inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
     inputs |= {"negatives": negatives} if negatives else {}
+    inputs |= {"teacher": teacher} if teacher else {}
     params |= {} if pretrained else base.params("base")
     per_query = recipe.query_length + (settings.negatives + 1) * recipe.passage_length
     tokens = settings.steps * settings.accumulation * settings.batch_queries * per_query
     work = bert_work(shape.layers, shape.hidden, shape.vocabulary, 0.0, recipe.passage_length)
-    build = partial(builds.build_retriever, recipe=recipe, base=base, collection=collection)
+    build = partial(builds.build_retriever, recipe=recipe, base=base, collection=collection, options=settings)
     family = f"{shape.layers}x{shape.hidden}"
     return Stage("retriever", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
 
@@ -127,12 +132,14 @@ def passage_vectors(
     return Stage("vectors", 1, params, build, inputs, resumable=True, cost=cost)
 
 
-def dense_run(recipe: Recipe, collection: Collection, retriever: Stage, vectors: Stage, queries: Stage) -> Stage:
-    """The nearest passages of each query of the evaluation split."""
-    params = {"split": recipe.evaluation.split, "depth": recipe.evaluation.depth}
+def dense_run(
+    recipe: Recipe, collection: Collection, retriever: Stage, vectors: Stage, queries: Stage, split: str, depth: int
+) -> Stage:
+    """The `depth` nearest passages of each query of a split."""
+    params = {"split": split, "depth": depth}
     inputs = {"retriever": retriever, "vectors": vectors, "queries": queries}
-    cost = float(len(collection.passages) * len(collection.qrels(recipe.evaluation.split)))
-    build = partial(builds.build_run, recipe=recipe, collection=collection)
+    cost = float(len(collection.passages) * len(collection.qrels(split)))
+    build = partial(builds.build_run, recipe=recipe, collection=collection, split=split, depth=depth)
     return Stage("run", 1, params, build, inputs, cost=cost)
 
 

@@ -10,6 +10,7 @@ from dr_lib.lab import stages
 from dr_lib.lab.materials import needed
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin, open_sample
+from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 
@@ -50,16 +51,15 @@ def unfold(recipe: Recipe) -> Way:
     generator = open_origin(recipe.generator or recipe.base) if needs_generator else None
     check_fits(recipe, collection, base)
     means = open_means(recipe, collection, base)
-    passages, train_queries, negatives = means.passages, means.train_queries, means.negatives
     queries = stages.query_tokens(collection, base, recipe.evaluation.split)
     pretrained = pretraining(means, generator) if recipe.objective.name != "none" else None
-    retriever = stages.finetuning(recipe, collection, base, pretrained, passages, train_queries, negatives)
-    vectors = stages.passage_vectors(recipe, collection, base, retriever, passages)
-    run = stages.dense_run(recipe, collection, retriever, vectors, queries)
+    pipeline = Pipeline(means, pretrained)
+    retriever, negatives = pipeline.last(recipe.final)
+    run = pipeline.final_run(recipe.final, queries)
     scores = stages.evaluation(collection, recipe.evaluation.split, recipe.evaluation.measures, run)
     return Way(
-        recipe, collection, base, generator, passages, train_queries, queries, pretrained, negatives, retriever,
-        vectors, run, scores,
+        recipe, collection, base, generator, means.passages, means.train_queries, queries, pretrained, negatives,
+        retriever, pipeline.vectors_of(retriever), run, scores,
     )  # fmt: skip
 
 

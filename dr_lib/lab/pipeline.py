@@ -1,0 +1,93 @@
+"""The stages after pre-training: retriever 1, mining, retriever 2, re-ranker, teacher scores, distilled retriever.
+
+SimLM Figure 2, CDMAE section 3.4, MASTER section 4.3. Every retriever starts from the same pre-trained encoder; only
+what it learns from changes. Page of the book: ideas/pipeline.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from dr_lib.lab import pipeline_builds, stages
+from dr_lib.lab.means import Means
+from dr_lib.lab.pipeline_specs import Final
+from dr_lib.lab.stage import Stage
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages of one recipe, each made when it is asked for.
+
+    Attributes:
+        means: recipe, collection, base model and tokens.
+        pretrained: where every retriever starts; None for the base model.
+    """
+
+    means: Means
+    pretrained: Stage | None
+
+    @cached_property
+    def retriever1(self) -> Stage:
+        """Trained with BM25 negatives."""
+        return self._finetuned(self.means.negatives)
+
+    @cached_property
+    def mined(self) -> Stage:
+        """Hard negatives of the last retriever before retriever 2."""
+        return self._rounds[0]
+
+    @cached_property
+    def retriever2(self) -> Stage:
+        """Trained, from the same start, with the negatives of the retriever before it."""
+        return self._rounds[1]
+
+    @cached_property
+    def _rounds(self) -> tuple[Stage, Stage]:
+        retriever = self.retriever1
+        for _ in range(self.means.recipe.mining.rounds):
+            negatives = self._negatives_of(retriever)
+            retriever = self._finetuned(negatives, self.means.recipe.second)
+        return negatives, retriever
+
+    def last(self, final: Final) -> tuple[Stage, Stage | None]:
+        """The retriever that the pipeline ends with (under a re-ranker: whose candidates it reads), its negatives."""
+        if final == "retriever1":
+            return self.retriever1, self.means.negatives
+        return self.retriever2, self.mined
+
+    def final_run(self, final: Final, queries: Stage) -> Stage:
+        """What is evaluated: the last retriever's ranking, or the re-ranked one."""
+        options = self.means.recipe.evaluation
+        return self.run_of(self.last(final)[0], queries, options.split, options.depth)
+
+    def vectors_of(self, retriever: Stage) -> Stage:
+        """The passages as vectors of a retriever."""
+        recipe, means = self.means.recipe, self.means
+        return stages.passage_vectors(recipe, means.collection, means.base, retriever, means.passages)
+
+    def run_of(self, retriever: Stage, queries: Stage, split: str, depth: int) -> Stage:
+        """What a retriever finds for the queries of a split."""
+        means = self.means
+        return stages.dense_run(
+            means.recipe, means.collection, retriever, self.vectors_of(retriever), queries, split, depth
+        )
+
+    def _negatives_of(self, retriever: Stage) -> Stage:
+        mining, collection = self.means.recipe.mining, self.means.collection
+        most = max(len(grades) for grades in collection.qrels("train").values())
+        ranking = self.run_of(retriever, self.means.train_queries, "train", mining.depth + most)
+        options = mining.model_dump(mode="json", include={"depth", "random_negatives", "seed"})
+        params = {"split": "train", **options, "answers": mining.answers}
+        inputs = {"ranking": ranking}
+        if mining.with_bm25 and self.means.negatives:
+            inputs["also"] = self.means.negatives
+        build = partial(
+            pipeline_builds.build_mined, collection=collection, options=options, drop_answers=mining.answers == "drop"
+        )
+        return Stage("mined", 1, params, build, inputs)
+
+    def _finetuned(self, negatives: Stage | None, options: object = None) -> Stage:
+        means = self.means
+        return stages.finetuning(
+            means.recipe, means.collection, means.base, self.pretrained, means.passages, means.train_queries,
+            negatives, options,
+        )  # fmt: skip

@@ -1,0 +1,94 @@
+"""The stages after the first retriever: what each is made from, and that they run on forty passages."""
+
+import numpy as np
+import pytest
+
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.lab.pipeline_builds import build_mined, joined_lists
+from dr_lib.lab.way import unfold
+from dr_lib.retrieval import Ranking
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def recipe(tiny_recipe):
+    return tiny_recipe.with_(objective="mlm", mining__depth=5, mining__random_negatives=1)
+
+
+def test_the_second_retriever_learns_from_what_the_first_one_found(recipe, cache):
+    first, second = unfold(recipe), unfold(recipe.with_(final="retriever2"))
+    assert second.negatives.kind == "mined"
+    ranking = second.negatives.inputs["ranking"]
+    assert ranking.inputs["retriever"].key == first.retriever.key
+    assert second.retriever.inputs["pretrained"].key == first.pretrained.key
+    assert second.retriever.key != first.retriever.key
+    scores = Scores.load(cache.get(second.evaluation) / "scores.json")
+    assert 0 <= scores.mean("MRR@10") <= 1
+
+
+def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(recipe, cache):
+    way = unfold(recipe.with_(final="retriever2", mining__random_negatives=0))
+    drawn = np.load(cache.get(way.negatives) / "negatives.npy")
+    ranking = Ranking.open(cache.get(way.negatives.inputs["ranking"]) / "ranking")
+    for query, (listed, found) in enumerate(zip(drawn, np.asarray(ranking.rows), strict=True)):
+        assert query not in listed
+        assert set(listed[listed >= 0]) <= set(found.tolist())
+
+
+def test_another_round_mines_with_the_retriever_of_the_round_before(recipe):
+    one, two = (unfold(recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2))
+    assert two.negatives.inputs["ranking"].inputs["retriever"].key == one.retriever.key
+
+
+def test_the_second_retriever_can_have_settings_of_its_own(recipe):
+    plain = recipe.with_(final="retriever2")
+    other = plain.with_(second=plain.finetuning.model_dump() | {"learning_rate": 1e-5})
+    assert unfold(plain).retriever.key != unfold(other).retriever.key
+    assert unfold(plain).negatives.key == unfold(other).negatives.key
+
+
+def test_bm25_negatives_can_be_put_behind_the_mined_ones(recipe, cache):
+    way = unfold(recipe.with_(final="retriever2", mining__with_bm25=True))
+    both = np.load(cache.get(way.negatives) / "negatives.npy")
+    assert both.shape[1] == 6 + 6
+    for listed in both:
+        kept = listed[listed >= 0]
+        assert len(set(kept.tolist())) == len(kept)
+
+
+def test_joined_lists_keep_each_passage_once():
+    joined = joined_lists(np.array([[4, 7], [1, -1]]), np.array([[7, 9], [2, 1]]))
+    assert joined.tolist() == [[4, 7, -1, 9], [1, -1, 2, -1]]
+
+
+def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, monkeypatch):
+    import datasets
+
+    texts = ["In Paris.", "In Rome.", "paris again", "Berlin"]
+    columns = {"id": list("abcd"), "title": [""] * 4, "text": texts, "doc": [""] * 4, "position": [0] * 4}
+    queries = datasets.Dataset.from_dict({"id": ["q"], "text": ["where"], "answers": [["Paris"]]})
+    judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
+    collection = Collection("t", "0" * 64, {}, datasets.Dataset.from_dict(columns), queries, {"train": judged})
+    rows, scores = np.array([[2, 0, 1, 3]]), np.array([[4.0, 3.0, 2.0, 1.0]])
+    (tmp_path / "in").mkdir()
+    Ranking(["q"], rows, scores).save(tmp_path / "in" / "ranking")
+    options = {"depth": 3, "random_negatives": 0, "seed": 0}
+    found = {}
+    for drop in (False, True):
+        folder = tmp_path / str(drop)
+        folder.mkdir()
+        build_mined(folder, {"ranking": tmp_path / "in"}, collection=collection, options=options, drop_answers=drop)
+        found[drop] = set(np.load(folder / "negatives.npy")[0].tolist())
+    assert 2 in found[False]
+    assert 2 not in found[True]
+
+
+def test_an_unknown_end_is_refused_with_the_list(recipe):
+    with pytest.raises(InputError, match="retriever1"):
+        recipe.with_(final="retriever3")
