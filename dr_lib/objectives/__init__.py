@@ -12,6 +12,7 @@ from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.condenser import Condenser
 from dr_lib.objectives.encdec_mlm import EncdecMlm
 from dr_lib.objectives.encdec_rtd import EncdecRtd
+from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
 from dr_lib.objectives.retromae import Retromae
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Objective]] = {
     "autoencoder": Autoencoder,
     "condenser": Condenser,
     "retromae": Retromae,
+    "master": Master,
 }
 
 __all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "parameters"]
