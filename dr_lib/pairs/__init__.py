@@ -2,5 +2,6 @@
 
 from dr_lib.pairs.batches import RetrievalBatch, RetrievalBatches
 from dr_lib.pairs.examples import Examples
+from dr_lib.pairs.teacher import TeacherScores
 
-__all__ = ["Examples", "RetrievalBatch", "RetrievalBatches"]
+__all__ = ["Examples", "RetrievalBatch", "RetrievalBatches", "TeacherScores"]

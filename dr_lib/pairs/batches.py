@@ -16,6 +16,7 @@ from torch import Tensor
 from dr_lib.errors import InputError
 from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives
 from dr_lib.pairs.examples import Examples
+from dr_lib.pairs.teacher import TeacherScores
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.store import TokenStore
 
@@ -38,6 +39,7 @@ class RetrievalBatch:
     passages: TokenBatch
     passage_rows: Tensor
     known_positives: Tensor
+    teacher_scores: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "RetrievalBatch":
         """The same batch on another device."""
@@ -46,6 +48,7 @@ class RetrievalBatch:
             self.passages.to(device),
             self.passage_rows.to(device, non_blocking=True),
             self.known_positives.to(device, non_blocking=True),
+            None if self.teacher_scores is None else self.teacher_scores.to(device, non_blocking=True),
         )
 
     def __len__(self) -> int:
@@ -65,6 +68,7 @@ class RetrievalBatches:
         title: how a passage is packed, as in `TokenStore.batch`.
         seed: of the order of queries and of the choice of positives and negatives.
         pad_to_multiple: padded lengths are multiples of this, for few distinct shapes.
+        teacher: scores of the examples by a re-ranker, for distillation.
 
     Raises:
         InputError: fewer queries than a batch takes, or rows that the stores do not have.
@@ -83,9 +87,11 @@ class RetrievalBatches:
         title: Literal["pair", "joined", "none"] = "pair",
         seed: int = 0,
         pad_to_multiple: int = 16,
+        teacher: TeacherScores | None = None,
     ):
         _check_sizes(len(query_store), len(passage_store), examples, batch_queries, passages_per_query)
-        self.query_store, self.passage_store, self.examples = query_store, passage_store, examples
+        self.query_store, self.passage_store = query_store, passage_store
+        self.examples, self.teacher = examples, teacher
         self.batch_queries, self.passages_per_query, self.seed = batch_queries, passages_per_query, seed
         self._query_shape = {"max_length": query_length, "title": "none", "pad_to_multiple": 8}
         self._passage_shape = {"max_length": passage_length, "title": title, "pad_to_multiple": pad_to_multiple}
@@ -107,7 +113,12 @@ class RetrievalBatches:
             self.passage_store.batch(rows, **self._passage_shape),
             torch.from_numpy(rows),
             torch.from_numpy(known),
+            None if self.teacher is None else self._taught(chosen, rows),
         )
+
+    def _taught(self, chosen: np.ndarray, rows: np.ndarray) -> Tensor:
+        own = rows.reshape(len(chosen), -1)
+        return torch.from_numpy(self.teacher.of(self.examples, chosen, own))
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
         """Rows `[len(chosen) * n]` int64 of the passages that these queries get in an epoch, each positive first."""

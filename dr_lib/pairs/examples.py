@@ -88,11 +88,16 @@ class Examples:
         """Number of known positives of the chosen queries, int64."""
         return self.offsets[1:][chosen] - self.offsets[:-1][chosen]
 
-    def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positives of the chosen queries one after the other, and where each query's own ones begin."""
+    def places_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where in `positives` those of the chosen queries stand, one after the other, and where each query's begin."""
         counts = self.counts(chosen)
         first = np.cumsum(counts) - counts
-        return self.positives[np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum())], first
+        return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
+
+    def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positives of the chosen queries one after the other, and where each query's own ones begin."""
+        places, first = self.places_of(chosen)
+        return self.positives[places], first
 
     def _check_shapes(self) -> None:
         queries = len(self.query_rows)
