@@ -47,14 +47,23 @@ def draw_ids(
 
 def invert(logits: Tensor, uniform: Tensor) -> Tensor:
     """The id of each row `[rows, vocab]` at which the cumulative softmax first exceeds `uniform` `[rows]`."""
-    chances = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    return pick(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
+
+
+def pick(chances: Tensor, uniform: Tensor) -> Tensor:
+    """The id of each row at which the cumulative sum of `chances` first exceeds its share `uniform` of the whole.
+
+    Args:
+        chances: `[rows, vocab]` float32, not negative; a row need not sum to 1.
+        uniform: `[rows]` float32 in [0, 1).
+    """
     vocab = chances.shape[1]
     whole = vocab - vocab % BLOCK
     sums = chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
     if whole < vocab:
         sums = torch.cat([sums, chances[:, whole:].sum(-1, keepdim=True)], 1)
     block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
-    members = block * BLOCK + torch.arange(BLOCK, device=logits.device)
+    members = block * BLOCK + torch.arange(BLOCK, device=chances.device)
     inside = chances.gather(1, members.clamp(max=vocab - 1)).masked_fill_(members >= vocab, 0.0)
     return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
 
