@@ -44,22 +44,30 @@ class BiEncoder(nn.Module):
             batch: `B` queries and `B * n` passages on the encoder's device.
             generator: not used; the loop hands it to every module.
         """
-        queries = self.encoder(batch.queries)
-        passages = (self.passage_encoder or self.encoder)(batch.passages)
+        queries, passages = self.vectors(batch)
         # Scores at a temperature of 0.02 need more than the eight bits of bf16.
         with torch.autocast(queries.device.type, enabled=False):
-            queries, passages = queries.float(), passages.float()
-            loss = losses.contrastive(
-                queries,
-                passages,
-                temperature=self.temperature,
-                normalise=self.normalise,
-                blocks=self.blocks,
-                passage_ids=batch.passage_rows,
-                known_positives=batch.known_positives,
-            )
+            loss = self.contrastive(queries, passages, batch)
             accuracy = in_batch_accuracy(queries, passages, batch.known_positives, normalise=self.normalise)
         return {"loss": loss, "in_batch_accuracy": accuracy}
+
+    def vectors(self, batch: RetrievalBatch) -> tuple[Tensor, Tensor]:
+        """Vectors of the queries `[B, hidden]` and passages `[B * n, hidden]`, float32."""
+        queries = self.encoder(batch.queries)
+        passages = (self.passage_encoder or self.encoder)(batch.passages)
+        return queries.float(), passages.float()
+
+    def contrastive(self, queries: Tensor, passages: Tensor, batch: RetrievalBatch) -> Tensor:
+        """The contrastive loss of a batch's vectors, outside of autocast."""
+        return losses.contrastive(
+            queries,
+            passages,
+            temperature=self.temperature,
+            normalise=self.normalise,
+            blocks=self.blocks,
+            passage_ids=batch.passage_rows,
+            known_positives=batch.known_positives,
+        )
 
 
 @torch.no_grad()

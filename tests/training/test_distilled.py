@@ -1,0 +1,90 @@
+"""Distillation of a dual encoder, against a few lines of numpy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.training import BiEncoder
+from dr_lib.training.distilled import DistilledBiEncoder
+
+
+class Table(nn.Module):
+    """A vector for each word."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(60, 8)
+
+    def forward(self, batch):
+        return self.words(batch.input_ids[:, 1])
+
+
+@pytest.fixture
+def batch(counted_store):
+    examples = Examples.of(np.arange(6), [[row] for row in range(6)], np.arange(6, 30).reshape(6, 4), passages=30)
+    batches = RetrievalBatches(
+        counted_store(30, 40), counted_store(30, 40), examples, batch_queries=6, passages_per_query=4
+    )
+    scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)) * 3
+    return replace(batches.batch(0), teacher_scores=scores)
+
+
+def by_hand(queries, passages, teacher, temperature):
+    """Mean over queries of KL(teacher || student) over the passages that have a score."""
+    total = 0.0
+    for query, own, scores in zip(queries, passages.reshape(len(queries), -1, queries.shape[1]), teacher, strict=True):
+        read = ~np.isnan(scores)
+        cosine = own @ query / np.linalg.norm(own, axis=1) / np.linalg.norm(query)
+        student, expected = np.exp(cosine[read] / temperature), np.exp(scores[read])
+        student, expected = student / student.sum(), expected / expected.sum()
+        total += (expected * np.log(expected / student)).sum()
+    return total / len(queries)
+
+
+@pytest.mark.parametrize("unread", [0, 2])
+def test_divergence_is_that_of_the_passages_the_teacher_has_read(batch, unread):
+    teacher = batch.teacher_scores.clone()
+    teacher[1, :unread] = torch.nan
+    student = BiEncoder(Table(), temperature=0.1)
+    parts = DistilledBiEncoder(student)(replace(batch, teacher_scores=teacher), torch.Generator())
+    queries, passages = (t.detach().double().numpy() for t in student.vectors(batch))
+    expected = by_hand(queries, passages, teacher.double().numpy(), 0.1)
+    assert parts["divergence_loss"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_contrastive_part_has_its_weight(batch):
+    student = BiEncoder(Table(), temperature=0.1)
+    parts = DistilledBiEncoder(student, contrastive_weight=0.3)(batch, torch.Generator())
+    plain = student(batch, torch.Generator())["loss"]
+    assert parts["loss"].item() == pytest.approx((parts["divergence_loss"] + 0.3 * plain).item(), rel=1e-6)
+
+
+def test_equal_scores_leave_nothing_to_learn(batch):
+    student = BiEncoder(Table(), temperature=0.5)
+    queries, passages = (nn.functional.normalize(t, dim=1) for t in student.vectors(batch))
+    own = (queries[:, None] * passages.unflatten(0, (6, -1))).sum(2).detach() / 0.5
+    parts = DistilledBiEncoder(student, contrastive_weight=0.0)(replace(batch, teacher_scores=own), torch.Generator())
+    parts["loss"].backward()
+    assert parts["loss"].item() == pytest.approx(0, abs=1e-6)
+    assert student.encoder.words.weight.grad.abs().max() < 1e-5
+
+
+def test_inner_products_are_used_where_vectors_are_not_normalised(batch):
+    student = BiEncoder(Table(), temperature=1.0, normalise=False)
+    queries, passages = student.vectors(batch)
+    own = torch.stack([passages[4 * row : 4 * row + 4] @ query for row, query in enumerate(queries)])
+    expected = losses.distillation(own, batch.teacher_scores)
+    found = DistilledBiEncoder(student).divergence(queries, passages, batch.teacher_scores)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_batch_without_teacher_is_refused(batch):
+    with pytest.raises(InputError, match="teacher"):
+        DistilledBiEncoder(BiEncoder(Table()))(replace(batch, teacher_scores=None), torch.Generator())
