@@ -148,10 +148,9 @@ def _texts(source: Source, name: str) -> PassageTexts:
     folder: Path = source.material(name)
     store, offsets = TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False)
     if len(offsets) != len(source.store) + 1 or offsets[-1] != len(store) or store.tokenizer != source.store.tokenizer:
-        problem = (
-            f"{len(offsets) - 1} passages with {offsets[-1]} texts, where {len(source.store)} and {len(store)} lie"
-        )
-        raise InputError(f"does not fit the passages ({problem})", where=folder, fix="Make the material again.")
+        sizes = f"{len(store)} texts of {len(offsets) - 1} passages, not of {len(source.store)}"
+        problem = f"written about other passages or in other tokens ({sizes})"
+        raise InputError(problem, where=folder, fix="Make the material again.")
     return PassageTexts(store, offsets)
 
 
@@ -187,9 +186,8 @@ def _blank(batch: TokenBatch, rows: Tensor) -> TokenBatch:
     gone = rows[:, None]
     seen = batch.attention_mask.masked_fill(gone, 0)
     seen[:, 0] = 1
-    return replace(
-        batch, attention_mask=seen, special=batch.special | gone, word_start=batch.word_start & ~gone
-    )  # fmt: skip
+    free = {"special": batch.special | gone, "word_start": batch.word_start & ~gone}
+    return replace(batch, attention_mask=seen, **free)
 
 
 def _filled(batch: TokenBatch, other: TokenBatch, rows: Tensor, pad_id: int) -> TokenBatch:
@@ -200,8 +198,6 @@ def _filled(batch: TokenBatch, other: TokenBatch, rows: Tensor, pad_id: int) -> 
     fill = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": 0, "special": True, "word_start": False}
     parts = {}
     for name, value in fill.items():
-        own, others = (
-            pad(getattr(one, name), (0, width - one.special.shape[1]), value=value) for one in (batch, other)
-        )
-        parts[name] = torch.where(rows[:, None], others, own)
+        both = (getattr(one, name) for one in (other, batch))
+        parts[name] = torch.where(rows[:, None], *(pad(one, (0, width - one.shape[1]), value=value) for one in both))
     return TokenBatch(**parts, rows=batch.rows)
