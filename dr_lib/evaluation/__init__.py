@@ -3,6 +3,7 @@
 from dr_lib.evaluation.answers import answer_accuracy
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
+from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
 from dr_lib.evaluation.scores import Scores, paired_difference
 from dr_lib.evaluation.statistics import (
@@ -35,7 +36,11 @@ __all__ = [
     "load_paper",
     "load_papers",
     "number",
+    "page_ids",
+    "page_qrels",
+    "page_ranking",
     "paired_difference",
+    "r_precision",
     "randomisation_test",
     "randomisation_tests",
     "row_label",

@@ -1,4 +1,4 @@
-"""Retrieval measures by `ir-measures`: MRR@k, R@k, nDCG@k and others, one value a query.
+"""Retrieval measures by `ir-measures`: MRR@k, R@k, nDCG@k, R-precision and others, one value a query.
 
 The rules, which differ between tools and move numbers:
 
@@ -9,7 +9,9 @@ The rules, which differ between tools and move numbers:
   passage (as `trec_eval -c`). Queries of the run without any judgement are left out.
 - **Relevance** for MRR, R, P, AP and Success begins at a grade given by hand: 1 for MS MARCO, 2 for TREC DL (SimLM's
   code does the same). nDCG takes the grade itself as gain, in trec_eval's form.
-- **Judged passages that the collection lacks** stay in the denominator of recall.
+- **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
+- **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
+  the number of passages relevant to the query. Pages in place of passages: `evaluation/pages.py`.
 
 Page of the book: ideas/evaluation.
 """
@@ -19,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import ir_measures
 import numpy as np
-from ir_measures import AP, RR, P, R, Success, nDCG
+from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
@@ -29,6 +31,7 @@ from dr_lib.retrieval.rows import rows_of
 KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.
 JUDGED_SUFFICE = ("R", "P", "Success")
+R_PRECISION = "R-precision"
 
 Run = dict[str, dict[str, float]]
 
@@ -51,14 +54,16 @@ def evaluate(
         ranking: rows of the collection, best first.
         qrels: query id -> passage id -> grade.
         passage_ids: ids of the collection in row order.
-        measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000", "Success@20".
+        measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000", "Success@20", and
+            "R-precision".
         relevance: lowest grade that counts as relevant for all but nDCG.
 
     Returns:
         Values between 0 and 1 for every judged query, in the order of `qrels`.
 
     Raises:
-        InputError: an unknown measure, a ranking of another collection, or no judged query in the ranking.
+        InputError: an unknown measure, a ranking of another collection, one too short for R-precision, or no judged
+            query in the ranking.
 
     Example:
         >>> ranking = Ranking(["q"], np.array([[2, 0]]), np.array([[2.0, 1.0]]))
@@ -73,6 +78,8 @@ def evaluate(
     if ranking.rows.max(initial=-1) >= len(passage_ids):
         problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
         raise InputError(problem, where="ranking", fix="Give the ids of the collection that was searched.")
+    if R_PRECISION in wanted:
+        _check_depth(ranking, qrels, len(passage_ids), relevance)
     judged, judged_keys = _by_row(qrels, passage_ids, places)
     queries = [(query, places[query]) for query in qrels if query in places]
     values = {}
@@ -84,20 +91,29 @@ def evaluate(
     return Scores(list(qrels), values)
 
 
-def parse(name: str, relevance: int = 1) -> tuple[str, int, ir_measures.Measure]:
-    """Kind, cut and `ir-measures` object of a measure's name; an unknown one raises `InputError`.
+def parse(name: str, relevance: int = 1) -> tuple[str, int | None, ir_measures.Measure]:
+    """Kind, cut (None: no cut) and `ir-measures` object of a measure's name; an unknown one raises `InputError`.
 
     Example:
         >>> parse("R@1k", relevance=2)
         ('R', 1000, R(rel=2)@1000)
     """
+    if name == R_PRECISION:
+        return name, None, Rprec(rel=relevance)
     match = re.fullmatch(r"(\w+)@(\d+)(k?)", name)
     if match is None or match[1] not in KINDS or int(match[2]) == 0:
-        known = ", ".join(f"{kind}@k" for kind in KINDS)
+        known = ", ".join([*(f"{kind}@k" for kind in KINDS), R_PRECISION])
         raise InputError(f"unknown measure {name!r}", where="measures", fix=f"Known: {known}.")
     cut = int(match[2]) * (1000 if match[3] else 1)
     kind = KINDS[match[1]]
     return match[1], cut, (kind if kind is nDCG else kind(rel=relevance)) @ cut
+
+
+def _check_depth(ranking: Ranking, qrels: Mapping[str, Mapping[str, int]], passages: int, relevance: int) -> None:
+    most = max(sum(grade >= relevance for grade in grades.values()) for grades in qrels.values())
+    if ranking.depth < min(most, passages):
+        problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
+        raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
 
 
 def _by_row(
