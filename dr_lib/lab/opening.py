@@ -100,6 +100,16 @@ def open_origin(name: str) -> Origin:
     return Origin(shown, model_shape(place), place, *digests)
 
 
+def open_writer(name: str) -> Origin:
+    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of any kind.
+
+    Raises:
+        InputError: there is nothing usable under that name.
+    """
+    place = locate(name)
+    return Origin(Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0), place, model_digest(place))
+
+
 def _recipe_file(name: str) -> Path:
     """A base recipe as seen from here, else from the project's root (a notebook may run anywhere)."""
     path = Path(name).expanduser()

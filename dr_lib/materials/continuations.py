@@ -1,0 +1,145 @@
+"""Continuations: a causal LM reads a passage and goes on, as MASTER section 3.3 does with GPT-2.
+
+The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its public sample has
+130). A text does not end before its length: one that ended at once would tell nothing. Page: ideas/generators.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from dr_lib import losses
+from dr_lib.errors import InputError
+from dr_lib.materials.writing import uniform_numbers
+from dr_lib.models.causal_lm import CausalDecoding
+from dr_lib.models.decoding import Choice, end_of_text, never_written, write
+from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens.assemble import gather
+
+Prompts = Callable[[np.ndarray], tuple[Tensor, Tensor]]
+CONTINUED = Choice(top_p=0.9)
+MULTIPLE = 16
+
+
+class ContinuationTraining(nn.Module):
+    """A causal LM under training: each token from all before it in its row of text.
+
+    Args:
+        model: causal LM with the tokenizer of the batches.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Mean cross-entropy of every token but the first of each row, and the share foretold.
+
+        Args:
+            batch: rows of text without padding.
+            generator: not used; the loop hands it to every module.
+        """
+        ids = batch.input_ids
+        states = self.model.base_model(input_ids=ids[:, :-1]).last_hidden_state
+        labels, head = ids[:, 1:].reshape(-1), self.model.get_output_embeddings()
+        loss, correct = losses.chunked_cross_entropy(states.flatten(0, 1), head.weight, head.bias, labels)
+        return {"loss": loss, "accuracy": torch.as_tensor(correct) / labels.numel()}
+
+
+class ContinuationWriter:
+    """Goes on once from each passage of a batch; see `writing.write_texts`.
+
+    Args:
+        model: causal LM, in eval mode, on its device; in bfloat16 it writes fastest.
+        tokenizer: the model's own.
+        prompts: rows of passages -> ids `[batch, length]` padded on the left, and their mask.
+        new_tokens: tokens of every text.
+        choice: how tokens are drawn.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Prompts,
+        *,
+        new_tokens: int,
+        choice: Choice = CONTINUED,
+        seed: int = 0,
+    ):
+        self.model, self.tokenizer, self.prompts = model, tokenizer, prompts
+        self.new_tokens, self.choice, self.seed = new_tokens, choice, seed
+        vocab = model.get_output_embeddings().weight.shape[0]
+        self.forbidden = torch.tensor(never_written(tokenizer, vocab), device=model.device)
+
+    @torch.inference_mode()
+    def __call__(self, rows: np.ndarray) -> list[list[str]]:
+        """One continuation of each passage."""
+        device, end = self.model.device, end_of_text(self.tokenizer)
+        ids, mask = (tensor.to(device) for tensor in self.prompts(rows))
+        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, 1, self.new_tokens)).to(device)
+        decoding = CausalDecoding(self.model, ids, mask)
+        written = write(decoding, uniform, self.choice, end=end, forbidden=self.forbidden)
+        return [[text] for text in self.tokenizer.batch_decode(written.cpu(), skip_special_tokens=True)]
+
+
+def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> None:
+    """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes itself."""
+    room = getattr(model.config, "max_position_embeddings", None)
+    if room is not None and 1 + prompt_tokens + new_tokens > room:
+        raise InputError(
+            f"1 + {prompt_tokens} + {new_tokens} tokens, but the model reads {room}", where="prompt_tokens",
+            fix="Shorten the prompt or the continuation, or take another model.",
+        )  # fmt: skip
+
+
+def stored_prompts(store: TokenStore, length: int) -> Prompts:
+    """The first `length` tokens of each body, for a model with the store's tokenizer."""
+
+    def read(rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        starts = store.text_offsets[rows]
+        counts = np.minimum(store.text_offsets[rows + 1] - starts, length)
+        return left_padded(gather(store.text_ids, starts, counts), counts, store.special["sep"])
+
+    return read
+
+
+def tokenised_prompts(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> Prompts:
+    """The first `length` tokens of each body by a public model's own tokenizer."""
+    end = end_of_text(tokenizer)
+
+    def read(rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        coded = tokenizer(passages[rows]["text"], add_special_tokens=False, truncation=True, max_length=length)
+        counts = np.array([len(ids) for ids in coded["input_ids"]])
+        return left_padded(np.fromiter(chain.from_iterable(coded["input_ids"]), np.int64, counts.sum()), counts, end)
+
+    return read
+
+
+def left_padded(flat: np.ndarray, counts: np.ndarray, end: int) -> tuple[Tensor, Tensor]:
+    """Rows that close flush right, the end of the text before before each.
+
+    Args:
+        flat: the tokens of all rows, end to end.
+        counts: `[rows]` tokens of each.
+        end: id of the token between texts; it also stands in the padding, which the mask hides.
+
+    Returns:
+        Ids and mask `[rows, length]` int64; the length less one is a multiple of 16.
+
+    Example:
+        >>> ids, mask = left_padded(np.array([5, 6, 7]), np.array([2, 1]), end=1)
+        >>> ids[:, -4:].tolist(), mask[:, -4:].tolist()
+        ([[1, 1, 5, 6], [1, 1, 1, 7]], [[0, 1, 1, 1], [0, 0, 1, 1]])
+    """
+    width = 1 + -(-max(1, int(counts.max())) // MULTIPLE) * MULTIPLE
+    from_right = width - np.arange(width)[None, :]
+    ids = np.full((len(counts), width), end, np.int64)
+    ids[from_right <= counts[:, None]] = flat
+    return torch.from_numpy(ids), torch.from_numpy((from_right <= counts[:, None] + 1).astype(np.int64))
