@@ -5,6 +5,7 @@ from dr_lib.models.dense import DenseEncoder, DenseSettings
 from dr_lib.models.enhanced_decoder import EnhancedDecoder
 from dr_lib.models.fit import check_fit, check_generator
 from dr_lib.models.generator import Generator, fresh_copy
+from dr_lib.models.gradient_cache import encode_in_chunks
 from dr_lib.models.masked_lm import load_extra, load_masked_lm, new_bert, save_masked_lm
 from dr_lib.models.replaced_token_head import ReplacedTokenHead
 from dr_lib.models.rows import most_masked, rows_of
@@ -30,6 +31,7 @@ __all__ = [
     "check_fit",
     "check_generator",
     "embed",
+    "encode_in_chunks",
     "fresh_copy",
     "hidden_states",
     "layer_states",
