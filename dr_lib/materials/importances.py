@@ -1,0 +1,160 @@
+"""How much each word tells about its neighbours: CDMAE's average mutual information (eq. 7 and 8). Page: ideas/masking.
+
+The paper defines the mutual information of two words and a mean over longer n-grams too. What it leaves open is a
+choice here: how it is measured beyond two words, what happens at the ends of a text, and what a rare n-gram counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dr_lib.errors import InputError
+from dr_lib.materials.ngrams import NgramCounts
+from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens.values import TokenValues
+
+Pmi = Literal["naive", "minseg", "per_order"]
+Edges = Literal["renorm", "zero"]
+
+
+def write_importances(
+    counts: NgramCounts,
+    store: TokenStore,
+    folder: Path,
+    *,
+    window: int = 4,
+    pmi: Pmi = "naive",
+    edges: Edges = "renorm",
+    floor: float = 1.0,
+    ppmi: bool = False,
+    progress: bool = True,
+) -> TokenValues:
+    """Write the importance of each piece, that of its word, in float16.
+
+    Args:
+        counts: n-grams of at least `window` words, of the same tokenizer.
+        store: the tokens that the importances are for.
+        folder: where to write; it is whole or absent.
+        window: longest n-gram, L in eq. 8 (4 in the paper).
+        pmi, edges, floor, ppmi: see `average_mutual_information`.
+        progress: show a bar.
+
+    Raises:
+        InputError: an argument is out of range, or the counts do not reach so far or belong to another tokenizer.
+    """
+    _check(counts.order, window, pmi, edges, floor)
+    totals = counts.totals[:window]
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        with tqdm(total=len(store), desc="Importances", unit=" passages", disable=not progress) as bar:
+            for block in counts.blocks(store):
+                values = average_mutual_information(
+                    counts.of(block)[:window], block.room, totals, pmi=pmi, edges=edges, floor=floor, ppmi=ppmi
+                )
+                yield block.on_pieces(values)
+                bar.update(block.last - block.first)
+
+    return TokenValues.write(store, folder, blocks(), dtype="float16")
+
+
+def average_mutual_information(
+    counts: Sequence[np.ndarray],
+    room: np.ndarray,
+    totals: Sequence[int],
+    *,
+    pmi: Pmi = "naive",
+    edges: Edges = "renorm",
+    floor: float = 1.0,
+    ppmi: bool = False,
+) -> np.ndarray:
+    """Mean information of the n-grams that end at a word plus that of those which begin there (CDMAE eq. 8).
+
+    Args:
+        counts: for each order from 1 to L: `[words]`, occurrences of the n-gram that begins at each word, 0 unknown.
+        room: `[words]`, words from each word to the end of its text, itself included.
+        totals: occurrences of all n-grams of each order in the collection.
+        pmi: information of an n-gram. `"naive"`: log p(n-gram) less the log p of its words (eq. 7 with more words);
+            `"per_order"`: that by n - 1; `"minseg"`: the least over all ways to cut it into shorter n-grams (Levine
+            et al. 2021), so that a strongly bound part does not count for the whole. All agree for two words.
+        edges: at the ends of a text some n-grams do not exist. `"renorm"` averages over those that do, and a side
+            without any takes the mean of the other; `"zero"` counts them as 0.
+        floor: what an unknown n-gram counts, above 0. Never leave it out or give it no information: then what is left
+            are mostly n-grams of function words, and the mask prefers stop words, the opposite of what it is for.
+        ppmi: take negative information for 0.
+
+    Returns:
+        `[words]` float64, in nats; 0 for a word that stands alone.
+
+    Example:
+        >>> counts = [np.array([2, 2, 1]), np.array([2, 1, 0])]
+        >>> average_mutual_information(counts, np.array([3, 2, 1]), (6, 4)).round(6).tolist()
+        [3.008155, 3.008155, 3.008155]
+    """
+    length = len(counts)
+    _check(length, length, pmi, edges, floor)
+    found = _information(_log_shares(counts, totals, floor), pmi)
+    begin, begins, end, ends = (np.zeros(len(room)) for _ in range(4))
+    for n, values in enumerate(found, start=2):
+        whole = (room >= n).astype(float)
+        values = np.where(room >= n, np.maximum(values, 0) if ppmi else values, 0.0)
+        begin += values
+        begins += whole
+        end += _later(values, 1 - n)
+        ends += _later(whole, 1 - n)
+    if edges == "zero":
+        return (begin + end) / (length - 1)
+    before, after = end / np.maximum(ends, 1), begin / np.maximum(begins, 1)
+    return np.where(ends > 0, before, after) + np.where(begins > 0, after, before)
+
+
+def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: float) -> list[np.ndarray]:
+    """log p of the n-gram that begins at each word, by order; a word never seen counts 1."""
+    least = [1.0] + [floor] * (len(counts) - 1)
+    return [
+        np.log(np.where(count > 0, count, rare)) - np.log(max(total, 1))
+        for count, total, rare in zip(counts, totals, least, strict=True)
+    ]
+
+
+def _information(shares: list[np.ndarray], pmi: Pmi) -> list[np.ndarray]:
+    """Pointwise mutual information of the n-gram that begins at each word, by order from 2."""
+    if pmi == "minseg":
+        return _least_over_cuts(shares)
+    parts, found = shares[0], []
+    for n in range(2, len(shares) + 1):
+        parts = parts + _later(shares[0], n - 1)
+        found.append((shares[n - 1] - parts) / (n - 1 if pmi == "per_order" else 1))
+    return found
+
+
+def _least_over_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
+    """As `_information`, against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut."""
+    best, found = [shares[0]], []
+    for n in range(2, len(shares) + 1):
+        cut = np.max([shares[k - 1] + _later(best[n - k - 1], k) for k in range(1, n)], axis=0)
+        found.append(shares[n - 1] - cut)
+        best.append(np.maximum(shares[n - 1], cut))
+    return found
+
+
+def _later(values: np.ndarray, places: int) -> np.ndarray:
+    """Each word gets the value of the word so many places later (earlier where negative); 0 beyond the ends."""
+    moved = np.zeros_like(values)
+    if places < 0:
+        moved[-places:] = values[:places]
+    else:
+        moved[: max(len(values) - places, 0)] = values[places:]
+    return moved
+
+
+def _check(order: int, window: int, pmi: str, edges: str, floor: float) -> None:
+    if not 2 <= window <= order:
+        raise InputError(f"{window} words", where="window", fix=f"Give 2 to {order}, or count longer n-grams.")
+    if not floor > 0:
+        raise InputError(f"{floor} is not above 0", where="floor", fix="Give the count that a rare n-gram stands for.")
+    for name, value, valid in (("pmi", pmi, get_args(Pmi)), ("edges", edges, get_args(Edges))):
+        if value not in valid:
+            raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(valid)}.")

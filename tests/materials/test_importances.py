@@ -1,0 +1,204 @@
+"""Average mutual information: worked examples, a dictionary implementation, and what it does to a mask."""
+
+import math
+from collections import Counter
+from functools import cache
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizerFast
+
+from dr_lib import masking
+from dr_lib.errors import InputError
+from dr_lib.materials import words
+from dr_lib.materials.importances import average_mutual_information, write_importances
+from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.tokens import TokenStore
+
+NEW_YORK = {
+    ("naive", "renorm"): [5.710503, 4.367234, 5.259161, 5.259161, 4.367234, 5.710503],
+    ("naive", "zero"): [2.855252, 3.513279, 4.611891, 4.611891, 3.513279, 2.855252],
+    ("minseg", "renorm"): [2.659323, 2.610595, 2.862055, 2.862055, 2.610595, 2.659323],
+    ("minseg", "zero"): [1.329661, 1.756639, 2.428274, 2.428274, 1.756639, 1.329661],
+    ("per_order", "renorm"): [2.761993, 2.777455, 3.018709, 3.018709, 2.777455, 2.761993],
+}
+TWO_PASSAGES = {
+    ("naive", "renorm"): [4.799914, 3.008155, 4.799914],
+    ("minseg", "renorm"): [3.295837, 3.008155, 3.295837],
+    ("naive", "zero"): [1.599971, 1.002718, 1.599971],
+}
+NOISE = np.array([-1.0, 0.5, -0.2, 0.3, 1.5, -2.0])
+
+
+@pytest.fixture
+def importances_of(store_of, tmp_path):
+    """Importance of each word of the bodies, exact: `importances_of(texts, titles, pmi="minseg")`."""
+
+    def measure(texts, titles=None, *, min_count=1, unit="word", window=4, **options):
+        store = store_of(texts, titles)
+        counts = count_ngrams(store, tmp_path / "ngrams", min_count=min_count, unit=unit, progress=False)
+        [block] = counts.blocks(store)
+        return average_mutual_information(counts.of(block)[:window], block.room, counts.totals[:window], **options)
+
+    return measure
+
+
+@pytest.mark.parametrize(("pmi", "edges"), NEW_YORK)
+def test_new_york_is_in_new_york(importances_of, pmi, edges):
+    found = importances_of(["new york is in new york"], pmi=pmi, edges=edges)
+    assert np.allclose(found, NEW_YORK[pmi, edges], atol=1e-6)
+
+
+@pytest.mark.parametrize(("pmi", "edges"), TWO_PASSAGES)
+def test_passages_are_not_joined(importances_of, pmi, edges):
+    found = importances_of(["a b c", "a b d"], pmi=pmi, edges=edges)
+    assert np.allclose(found, 2 * TWO_PASSAGES[pmi, edges], atol=1e-6)
+
+
+def test_a_title_is_not_joined_to_its_body(importances_of):
+    apart = importances_of(["b c"], ["a"])
+    assert apart[0] == 0 and apart[1] == apart[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("pmi", "edges", "noise", "york", "expected"),
+    [
+        ("naive", "renorm", 0 * NOISE, ["york"], [1, 0, 1, 0, 0, 1]),
+        ("naive", "zero", 0 * NOISE, ["york"], [0, 1, 1, 1, 0, 0]),
+        ("minseg", "renorm", 0 * NOISE, ["york"], [1, 0, 1, 1, 0, 0]),
+        ("naive", "renorm", NOISE, ["york"], [0, 0, 1, 1, 1, 0]),
+        ("naive", "renorm", 0 * NOISE, ["yo", "##rk"], [1, 0, 0, 1, 0, 0, 1, 1]),
+        ("naive", "renorm", NOISE, ["yo", "##rk"], [1, 0, 0, 1, 1, 1, 0, 0]),
+    ],
+)
+def test_masks_of_new_york_from_the_text_on(tmp_path, pmi, edges, noise, york, expected):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "new", "is", "in", *york]
+    tokenizer = BertTokenizerFast(vocab={piece: index for index, piece in enumerate(pieces)})
+    rows = datasets.Dataset.from_dict({"text": ["new york is in new york"]})
+    store = TokenStore.build(rows, tokenizer, tmp_path / "store", columns=("text",), workers=1, progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    values = write_importances(counts, store, tmp_path / "values", pmi=pmi, edges=edges, progress=False)
+    batch = store.batch(np.arange(1), max_length=10, pad_to_multiple=1)
+    noisy = values.batch(np.arange(1), max_length=10, pad_to_multiple=1)
+    noisy[~batch.special] += torch.tensor(noise)[batch.word_start[~batch.special].cumsum(0) - 1].float()
+    mask = masking.importance(batch, noisy, 0.5, torch.Generator(), noise=0.0)
+    assert mask[~batch.special].long().tolist() == expected
+
+
+def from_dictionaries(texts, *, order=4, least=1, floor=1.0, pmi="naive", edges="renorm", ppmi=False):
+    """Eq. 7 and 8 word by word, from counts in dictionaries."""
+    texts = [text.split() for text in texts]
+    windows = {n: [tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)] for n in range(1, order + 1)}
+    counts = {n: Counter(found) for n, found in windows.items()}
+
+    def log_share(ngram):
+        n, count = len(ngram), counts[len(ngram)][ngram]
+        return math.log((count if n == 1 or count >= least else floor) / len(windows[n]))
+
+    @cache
+    def information(ngram):
+        def cuts(rest):
+            yield (rest,)
+            for size in range(1, len(rest)):
+                yield from ((rest[:size], *more) for more in cuts(rest[size:]))
+
+        single = tuple((word,) for word in ngram)
+        ways = [cut for cut in cuts(ngram) if len(cut) > 1] if pmi == "minseg" else [single]
+        value = min(log_share(ngram) - sum(map(log_share, cut)) for cut in ways)
+        value /= len(ngram) - 1 if pmi == "per_order" else 1
+        return max(value, 0.0) if ppmi else value
+
+    def side(found):
+        if edges == "zero":
+            return sum(found) / (order - 1)
+        return sum(found) / len(found) if found else None
+
+    result = []
+    for text in texts:
+        for i in range(len(text)):
+            ending = side([information(tuple(text[i - n + 1 : i + 1])) for n in range(2, order + 1) if i - n + 1 >= 0])
+            starting = side([information(tuple(text[i : i + n])) for n in range(2, order + 1) if i + n <= len(text)])
+            sides = [value for value in (ending, starting) if value is not None]
+            result.append(sum(sides) * (2 if len(sides) == 1 else 1))
+    return result
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"edges": "zero", "order": 3},
+        {"pmi": "minseg"},
+        {"pmi": "per_order", "ppmi": True},
+        {"least": 3, "floor": 1.5},
+        {"least": 4, "pmi": "minseg", "edges": "zero", "floor": 2.0},
+        {"order": 2},
+    ],
+    ids=str,
+)
+def test_importances_are_those_of_a_dictionary_implementation(importances_of, options):
+    random = np.random.default_rng(4)
+    known = ["".join(random.choice(list("abcd"), random.integers(1, 5))) for _ in range(25)]
+    texts = [" ".join(known[w] for w in np.minimum(random.zipf(1.5, size), 24)) for size in random.integers(1, 15, 60)]
+    chosen = {"window": options.get("order", 4), "min_count": options.get("least", 1)}
+    chosen |= {name: value for name, value in options.items() if name not in ("order", "least")}
+    assert np.allclose(importances_of(texts, **chosen), from_dictionaries(texts, **options), atol=1e-9)
+
+
+def test_dropping_rare_ngrams_with_the_floor_of_one_changes_only_what_occurs_more_than_once(importances_of):
+    texts = ["a b c d e f g", "h i j k l m n"]
+    assert np.array_equal(importances_of(texts), importances_of(texts, min_count=9))
+
+
+def test_a_single_word_has_no_importance_and_every_word_has_a_finite_one(importances_of):
+    found = importances_of(["a", "b c", "d e f g h i"])
+    assert found[0] == 0 and np.isfinite(found).all() and (found[1:] > 0).all()
+
+
+def test_information_of_pieces_is_that_of_a_text_with_blanks_between_them(store_of, tmp_path):
+    store = store_of(["bad cab c bad", "cab bad dab"], split=True)
+    counts = count_ngrams(store, tmp_path / "ngrams", unit="piece", progress=False)
+    values = write_importances(counts, store, tmp_path / "values", progress=False)
+    pieces = [" ".join(map(str, part)) for part in np.split(store.text_ids, store.text_offsets[1:-1])]
+    assert store.continuation[store.text_ids].any()
+    assert np.allclose(values.text, from_dictionaries(pieces), rtol=1e-3)
+
+
+@pytest.mark.parametrize("block", [1, 5, 100])
+def test_size_of_a_block_does_not_change_what_is_written(store_of, tmp_path, monkeypatch, block):
+    texts = [f"{a} {b} {a} {c}" for a in ("ab", "cd") for b in ("cab", "bad") for c in ("a", "dab", "c d")]
+    store = store_of(texts, [text[:5] for text in texts], split=True)
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    expected = write_importances(counts, store, tmp_path / "values", progress=False)
+    monkeypatch.setattr(words, "BLOCK", block)
+    again = write_importances(counts, store, tmp_path / "again", progress=False)
+    assert again.title.dtype == np.float16
+    assert np.array_equal(again.title, expected.title) and np.array_equal(again.text, expected.text)
+
+
+def test_all_pieces_of_a_word_share_its_importance(store_of, tmp_path):
+    store = store_of(["abcd dcba abcd", "dcba bad"], split=True)
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    values = write_importances(counts, store, tmp_path / "values", progress=False)
+    inside = store.continuation[store.text_ids]
+    assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 5}, "window"),
+        ({"window": 1}, "window"),
+        ({"floor": 0.0}, "floor"),
+        ({"pmi": "mean"}, "naive, minseg"),
+        ({"edges": "cut"}, "renorm, zero"),
+    ],
+)
+def test_choices_out_of_range_are_refused(store_of, tmp_path, options, message):
+    store = store_of(["a b"])
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    with pytest.raises(InputError, match=message):
+        write_importances(counts, store, tmp_path / "values", progress=False, **options)
+    assert not (tmp_path / "values").exists()

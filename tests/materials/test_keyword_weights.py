@@ -1,0 +1,58 @@
+"""Keyword weights against counts of strings."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.materials import words
+from dr_lib.materials.keyword_weights import write_keyword_weights
+
+TITLES = ["bad cab", "", "dab", "bad", "dada"]
+BODIES = ["cab cab a", "a bad abc", "abc dab dab dab", "a", "a b dada"]
+
+
+def weights_of_words(values, store) -> list[float]:
+    """The weight of each word of the titles, then of the bodies, read off its first piece."""
+    firsts = []
+    for ids, offsets, found in (
+        (store.title_ids, store.title_offsets, values.title),
+        (store.text_ids, store.text_offsets, values.text),
+    ):
+        starts = ~store.continuation[ids]
+        starts[offsets[:-1][np.diff(offsets) > 0]] = True
+        firsts += found[starts].tolist()
+    return firsts
+
+
+@pytest.mark.parametrize("block", [1, 9, 10**6])
+@pytest.mark.parametrize("weighting", ["inverse_count", "tfidf"])
+def test_weights_are_those_of_counted_strings(store_of, tmp_path, monkeypatch, weighting, block):
+    monkeypatch.setattr(words, "BLOCK", block)
+    store = store_of(BODIES, TITLES, split=True)
+    values = write_keyword_weights(store, tmp_path / "values", weighting=weighting, progress=False)
+    passages = [f"{title} {body}".split() for title, body in zip(TITLES, BODIES, strict=True)]
+    counts = Counter(word for passage in passages for word in passage)
+    within = Counter(word for passage in passages for word in set(passage))
+    expected = []
+    for texts in (TITLES, BODIES):
+        for text, passage in zip(texts, passages, strict=True):
+            for word in text.split():
+                tfidf = passage.count(word) * math.log(len(passages) / within[word])
+                expected.append(tfidf if weighting == "tfidf" else 1 / counts[word])
+    assert np.allclose(weights_of_words(values, store), expected, atol=1e-7)
+    assert values.text.dtype == np.float32
+
+
+def test_all_pieces_of_a_word_share_its_weight(store_of, tmp_path):
+    store = store_of(["abcd dcba abcd", "dcba bad"], split=True)
+    values = write_keyword_weights(store, tmp_path / "values", progress=False)
+    inside = store.continuation[store.text_ids]
+    assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])
+
+
+def test_an_unknown_weighting_is_refused(store_of, tmp_path):
+    with pytest.raises(InputError, match="inverse_count, tfidf"):
+        write_keyword_weights(store_of(["a"]), tmp_path / "values", weighting="bm25", progress=False)
