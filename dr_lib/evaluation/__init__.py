@@ -1,10 +1,12 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
 from dr_lib.evaluation.answers import answer_accuracy
+from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
 from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
+from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
 from dr_lib.evaluation.scores import Scores, paired_difference
 from dr_lib.evaluation.statistics import (
     Interval,
@@ -21,11 +23,14 @@ __all__ = [
     "PAPERS",
     "Claim",
     "Compare",
+    "IndexCost",
     "Interval",
+    "NearestQuestions",
     "PairResult",
     "Paper",
     "Scores",
     "SpreadResult",
+    "Stratum",
     "Table",
     "Verdict",
     "answer_accuracy",
@@ -35,6 +40,7 @@ __all__ = [
     "holm",
     "load_paper",
     "load_papers",
+    "nearest_questions",
     "number",
     "page_ids",
     "page_qrels",
@@ -45,5 +51,6 @@ __all__ = [
     "randomisation_tests",
     "row_label",
     "smallest_detectable_difference",
+    "stratify",
     "verdict",
 ]

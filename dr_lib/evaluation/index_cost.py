@@ -1,0 +1,88 @@
+"""What an index costs: bytes on disk or in memory, and the stages of a search (SimLM, Table 3).
+
+One vector a passage is `passages * hidden * bytes of a number`: 27 GB for MS MARCO's 8.8 million passages and 768
+numbers of float32, as the paper prints it. One vector a token, as ColBERT keeps them, is `tokens * hidden * bytes of a
+number`, and the search has two stages. Nothing is compressed, as in the paper. Page of the book: ideas/evaluation.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dr_lib.errors import InputError
+from dr_lib.retrieval.ranking import open_array
+
+ONE_STAGE = ("nearest passages by inner product",)
+TWO_STAGES = ("passages that hold a token near one of the query's", "sum of best token matches for each of these")
+
+
+@dataclass(frozen=True)
+class IndexCost:
+    """Size of an index and how it is searched.
+
+    Attributes:
+        bytes: of the vectors alone, without ids and file headers.
+        vectors: number of vectors.
+        hidden: numbers a vector.
+        dtype: type of a number.
+        stages: what a search does, step by step.
+
+    Example:
+        >>> IndexCost.single_vector(8_841_823, 768, "float32").gigabytes
+        27.2
+    """
+
+    bytes: int
+    vectors: int
+    hidden: int
+    dtype: str
+    stages: tuple[str, ...]
+
+    @property
+    def gigabytes(self) -> float:
+        """Size in units of 10^9 bytes, to one decimal."""
+        return round(self.bytes / 1e9, 1)
+
+    @classmethod
+    def single_vector(cls, passages: int, hidden: int, dtype: str = "float32") -> "IndexCost":
+        """One vector a passage, searched exactly in one stage."""
+        return cls(_size(passages, hidden, dtype), passages, hidden, dtype, ONE_STAGE)
+
+    @classmethod
+    def of_file(cls, path: Path) -> "IndexCost":
+        """The same for vectors on disk: a `.npy` file `[passages, hidden]`; only its header is read.
+
+        Raises:
+            InputError: not a whole `.npy` file, or not two-dimensional.
+        """
+        array = open_array(Path(path))
+        if array.ndim != 2:
+            raise InputError(f"an array of shape {array.shape}", where=path, fix="Give vectors [passages, hidden].")
+        return cls.single_vector(*array.shape, dtype=array.dtype.name)
+
+    @classmethod
+    def multi_vector(
+        cls, token_counts: np.ndarray | int, hidden: int = 128, dtype: str = "float16", *, most: int | None = None
+    ) -> "IndexCost":
+        """One vector a token, as ColBERT (128 numbers of 16 bits) would keep the same collection.
+
+        Args:
+            token_counts: `[passages]` whole numbers, such as `TokenStore.lengths` gives them, or their sum.
+            hidden: numbers a vector.
+            dtype: type of a number.
+            most: tokens kept of a passage; None for all.
+
+        Example:
+            >>> IndexCost.multi_vector(np.array([10, 200]), hidden=4, dtype="float16", most=100).bytes
+            880
+        """
+        counts = np.asarray(token_counts, np.int64)
+        tokens = int((counts if most is None else np.minimum(counts, most)).sum())
+        return cls(_size(tokens, hidden, dtype), tokens, hidden, dtype, TWO_STAGES)
+
+
+def _size(vectors: int, hidden: int, dtype: str) -> int:
+    if vectors < 0 or hidden < 1:
+        raise InputError(f"{vectors} vectors of {hidden} numbers", where="index", fix="Give a size of at least 1.")
+    return int(vectors) * int(hidden) * np.dtype(dtype).itemsize

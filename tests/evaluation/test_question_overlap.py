@@ -1,0 +1,87 @@
+"""Edit distances to the nearest question against the textbook recursion."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation import nearest_questions, stratify
+from dr_lib.evaluation.question_overlap import edit_distances
+
+WORDS = ["who", "what", "when", "wrote", "sang", "the", "a", "book", "song", "in", "of", "city", "river"]
+
+
+def levenshtein(a: tuple, b: tuple) -> int:
+    @cache
+    def to(i: int, j: int) -> int:
+        if not i or not j:
+            return i + j
+        return min(to(i - 1, j) + 1, to(i, j - 1) + 1, to(i - 1, j - 1) + (a[i - 1] != b[j - 1]))
+
+    return to(len(a), len(b))
+
+
+def random_questions(count: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(count)]
+
+
+def test_distances_equal_the_recursion():
+    rng = np.random.default_rng(0)
+    texts, lengths = rng.integers(0, 5, (60, 9)), rng.integers(0, 10, 60)
+    for size in (0, 1, 4, 12):
+        words = rng.integers(0, 5, size)
+        expected = [levenshtein(tuple(words), tuple(text[:n])) for text, n in zip(texts, lengths, strict=True)]
+        assert edit_distances(words, texts, lengths).tolist() == expected
+
+
+def test_nearest_of_all_equals_brute_force():
+    questions, pool = random_questions(40, 1), random_questions(300, 2)
+    found = nearest_questions(questions, pool)
+    for question, distance, row in zip(questions, found.distances, found.rows, strict=True):
+        every = [levenshtein(tuple(question.split()), tuple(other.split())) for other in pool]
+        assert distance == min(every) == every[row]
+
+
+def test_candidates_restrict_the_search():
+    questions, pool = random_questions(10, 3), random_questions(50, 4)
+    candidates = np.array([[7, 3, -1], [9, 20, 11]] * 5)
+    found = nearest_questions(questions, pool, candidates)
+    for question, rows, distance in zip(questions, candidates, found.distances, strict=True):
+        every = [levenshtein(tuple(question.split()), tuple(pool[row].split())) for row in rows if row >= 0]
+        assert distance == min(every)
+
+
+def test_verbatim_ignores_case_punctuation_and_spaces():
+    pool = ["who wrote the book", "What's the song", "", "café in the city"]
+    asked = ["Who wrote  the book?", "what s the song", "who wrote a book", "CAFE\u0301 in the city"]
+    found = nearest_questions(asked, pool)
+    assert found.verbatim.tolist() == [True, True, False, True]
+    assert found.distances.tolist() == [0, 0, 1, 0]
+
+
+def test_repeated_words_count_as_often_as_they_stand():
+    assert nearest_questions(["the the the"], ["the", "the the book song"]).distances.tolist() == [2]
+
+
+def test_unknown_words_and_empty_questions_have_a_distance():
+    found = nearest_questions(["zebra quagga", ""], ["who", "when in the city"])
+    assert found.distances.tolist() == [2, 1] and found.rows[1] == 0
+    assert nearest_questions(["who", ""], ["", "?"]).distances.tolist() == [1, 0]
+
+
+def test_cells_of_the_table_hold_the_right_questions():
+    cells = stratify(np.array([1, 2, 3, 4, 10]), np.array([1, 1, 0, 0, 1]), np.array([1.0, 0, 1, 0, 1]))
+    assert [(c.first, c.second, c.questions, c.distance) for c in cells] == [
+        (True, True, 2, 5.5), (True, False, 1, 2.0), (False, True, 1, 3.0), (False, False, 1, 4.0)
+    ]  # fmt: skip
+    assert stratify(np.ones(1), np.ones(1), np.ones(1))[3].distance is None
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match="no question"):
+        nearest_questions(["who"], [])
+    for candidates in (np.array([[5]]), np.array([[-1]]), np.array([0]), np.array([[0], [0]])):
+        with pytest.raises(InputError, match="candidates"):
+            nearest_questions(["who"], ["a", "b"], candidates)
