@@ -1,4 +1,4 @@
-"""Speed of the hot paths on this machine: tokenising, batches, masks, a training step of each method, encoding, search.
+"""Speed of the hot paths on this machine: tokenising, batches, masks, encoding, search.
 
 Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path runs on
 passages of PyDocs for a few seconds after one warm-up round; the median rate is printed. Nothing is kept.
@@ -14,8 +14,8 @@ from statistics import median
 import numpy as np
 import torch
 
-from dr_lib import collections, masking, models, objectives, retrieval, tokens
-from dr_lib.training import TrainSettings, runtime, train
+from dr_lib import collections, masking, models, retrieval, tokens
+from dr_lib.training import runtime
 
 LENGTH = 144
 TOKENS_PER_BATCH = 8_192
@@ -49,15 +49,6 @@ def masks(stream: tokens.BatchStream, where: torch.device, seconds: float) -> fl
     return rate(draw, seconds)
 
 
-def steps(name: str, make: Callable[[], torch.nn.Module], tokenizer, stream: tokens.BatchStream, count: int) -> float:
-    """Tokens a second of training steps, by the loop's own log: its best window, as the first ones warm up."""
-    module = objectives.create(name, make(), tokenizer, generator_model=make())
-    settings = TrainSettings(steps=count, learning_rate=1e-4, checkpoint_every=count)
-    with tempfile.TemporaryDirectory() as folder:
-        log = train(module, stream.batch, settings, Path(folder), title=name, progress=False)
-    return float(log.column("tokens_per_second").max())
-
-
 def encode(model: torch.nn.Module, tokenizer, store: tokens.TokenStore, folder: Path, where: torch.device) -> float:
     """Real tokens a second of encoding the whole store, once."""
     source = folder / "model"
@@ -76,7 +67,6 @@ def main() -> None:
     options.add_argument("--collection", default="pydocs", help="as collections.load takes it (default: pydocs)")
     options.add_argument("--passages", type=int, default=4_000)
     options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")
-    options.add_argument("--steps", type=int, default=30, help="training steps per method (default: 30)")
     chosen = options.parse_args()
     torch.set_num_threads(runtime.threads())
     where, facts = runtime.device(), runtime.machine_facts()
@@ -98,13 +88,8 @@ def main() -> None:
         show("batches", lay_out, "tokens/s")
         show("nested masks", masks(stream, where, chosen.seconds), "tokens/s")
 
-        def make() -> torch.nn.Module:
-            return models.new_bert(len(tokenizer), layers=chosen.layers, hidden=chosen.hidden, device=where)
-
-        for method in objectives.names():
-            if method != "none":
-                show(f"training step, {method}", steps(method, make, tokenizer, stream, chosen.steps), "tokens/s")
-        show("encode", encode(make(), tokenizer, store, folder, where), "tokens/s")
+        model = models.new_bert(len(tokenizer), layers=chosen.layers, hidden=chosen.hidden, device=where)
+        show("encode", encode(model, tokenizer, store, folder, where), "tokens/s")
 
     vectors = np.random.default_rng(0).standard_normal((100_000, chosen.hidden), dtype=np.float32)
     found = rate(lambda: len(retrieval.search(vectors[:256], vectors, 100, device=where)[0]), chosen.seconds)

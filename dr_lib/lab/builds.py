@@ -5,11 +5,12 @@ finds in `folder` was left by a killed build of the same stage. Page of the book
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
@@ -37,11 +38,11 @@ def build_query_tokens(folder: Path, inputs: Inputs, *, collection: Collection, 
     TokenStore.build(collection.queries(split), tokenizer, folder / "store", columns=("text",))
 
 
-def build_pretrained(
-    folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection, base: Origin, generator: Origin | None,
+def open_pretraining(
+    inputs: Inputs, *, recipe: Recipe, collection: Collection, base: Origin, generator: Origin | None,
     materials: tuple[str, ...],
-) -> None:  # fmt: skip
-    """`model/`: the masked LM after pre-training (decoder beside it); `log.json`."""
+) -> tuple[objectives.Objective, PreTrainedTokenizerFast, Callable[[int], Any]]:  # fmt: skip
+    """The method on its base model, the tokenizer, and the batches of a pre-training."""
     device, start = runtime.device(), base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=recipe.dropout, device=device)
@@ -55,10 +56,15 @@ def build_pretrained(
         recipe.query_length, recipe.title, recipe.seed, documents, positions,
         {name: inputs[name] for name in materials},
     )  # fmt: skip
-    batches = objective.batches(objective.settings, source)
+    return objective, tokenizer, objective.batches(objective.settings, source)
+
+
+def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, **means: Any) -> None:
+    """`model/`: the masked LM after pre-training (decoder beside it); `log.json`."""
+    objective, tokenizer, batches = open_pretraining(inputs, recipe=recipe, **means)
     title = f"pre-training {recipe.objective.name}"
     train(objective, batches, recipe.pretraining.settings(recipe.seed), folder, title=title)
-    models.save_masked_lm(model, tokenizer, folder / "model", objective.extra_tensors())
+    models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
 
 
 def document_order(collection: Collection) -> tuple[np.ndarray, np.ndarray]:
