@@ -9,11 +9,17 @@ from typing import Any
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
+from dr_lib.lab.material_statistics import importances, keyword_weights
 from dr_lib.lab.material_texts import continuations, questions
 from dr_lib.lab.means import Means
 from dr_lib.lab.stage import Stage
 
-MATERIALS: dict[str, Callable[..., Stage]] = {"questions": questions, "continuations": continuations}
+MATERIALS: dict[str, Callable[..., Stage]] = {
+    "importances": importances,
+    "keyword_weights": keyword_weights,
+    "questions": questions,
+    "continuations": continuations,
+}
 
 
 def material(name: str, means: Means, **params: Any) -> Stage:

@@ -9,6 +9,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import check_fit, check_generator
 from dr_lib.objectives.autoencoder import Autoencoder
 from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Condenser
 from dr_lib.objectives.encdec_mlm import EncdecMlm
 from dr_lib.objectives.encdec_rtd import EncdecRtd
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Objective]] = {
     "none": NoObjective,
     "mlm": Mlm,
     "simlm": Simlm,
+    "cdmae": Cdmae,
     "encdec_mlm": EncdecMlm,
     "encdec_rtd": EncdecRtd,
     "autoencoder": Autoencoder,

@@ -33,6 +33,9 @@ class EncoderDecoderSettings(Settings):
 class EncoderDecoder(Objective):
     """An encoder and a shallow decoder that sees it through its first state alone.
 
+    Args:
+        projection: a linear map between the two (CDMAE eq. 4).
+
     Attributes:
         decoder: the shallow decoder; thrown away after pre-training.
     """
@@ -41,9 +44,17 @@ class EncoderDecoder(Objective):
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: EncoderDecoderSettings
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: EncoderDecoderSettings):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: EncoderDecoderSettings,
+        projection: bool = False,
+    ):
         super().__init__(model, tokenizer, settings)
-        self.decoder = Decoder(model, settings.decoder_layers, settings.decoder_init, seed=settings.init_seed)
+        self.decoder = Decoder(
+            model, settings.decoder_layers, settings.decoder_init, projection, seed=settings.init_seed
+        )  # fmt: skip
         ignored = torch.tensor(list(self.special.values()), device=model.device)
         self.register_buffer("ignored", ignored, persistent=False)
 

@@ -1,0 +1,124 @@
+"""CDMAE: a masked auto-encoder whose decoder loses the words that tell most (Li et al. 2023, sections 3.1 to 3.3).
+
+Encoder and decoder predict the masked tokens of one passage from two independent masks: 30 % of it at random, and 50 %
+by importance, the average mutual information of each word with its neighbours. Between them lies one vector behind a
+linear projection (eq. 4) that fine-tuning never sees. Page: ideas/masking.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib import masking
+from dr_lib.errors import InputError
+from dr_lib.models import most_masked
+from dr_lib.objectives.base import Settings
+from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
+from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.source import Source
+from dr_lib.tokens import TokenBatch, TokenValues
+
+
+class CdmaeSettings(EncoderDecoderSettings):
+    """Parameters of CDMAE, which has no public code: what the paper leaves open is a choice here.
+
+    Attributes:
+        encoder_rate, decoder_rate: share of tokens masked on each side.
+        decoder_masking: by importance, or uniform as the encoder's (the paper's baseline).
+        noise, noise_scale: spread of the noise that every importance gets before the highest are masked; absolute (the
+            paper: variance 1), or in standard deviations of the passage's own importances.
+        window: longest n-gram that an importance counts, L in eq. 8.
+        pmi, edges, floor, ppmi: what an n-gram tells, at the ends of a text and where it is rare; see
+            `materials.importances.average_mutual_information`.
+        min_count: n-grams that occur less often count as `floor`; None decides by the size of the collection.
+        unit: masks and importances are of whole words (as the equations say), or of pieces (as the algorithm says).
+        mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged, drawn for each side; or always [MASK].
+        projection: the linear map between encoder and decoder (eq. 4, Table 4).
+
+    The decoder's parameters are those of `EncoderDecoderSettings`.
+    """
+
+    encoder_rate: float = Field(0.3, ge=0, le=1)
+    decoder_rate: float = Field(0.5, ge=0, le=1)
+    decoder_masking: Literal["importance", "uniform"] = "importance"
+    noise: float = Field(1.0, ge=0)
+    noise_scale: Literal["absolute", "relative"] = "absolute"
+    window: int = Field(4, ge=2)
+    pmi: Literal["naive", "minseg", "per_order"] = "naive"
+    edges: Literal["renorm", "zero"] = "renorm"
+    floor: float = Field(1.0, gt=0)
+    ppmi: bool = False
+    min_count: int | None = Field(None, ge=1)
+    unit: Literal["word", "piece"] = "word"
+    mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
+    projection: bool = True
+    decoder_init: Literal["copy_last", "random"] = "random"
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """The importance of every word, unless the decoder's mask is uniform."""
+        if self.decoder_masking == "uniform":
+            return {}
+        named = {"window", "pmi", "edges", "floor", "ppmi", "min_count", "unit"}
+        return {"importances": self.model_dump(include=named)}
+
+
+class Cdmae(EncoderDecoder):
+    """Predict masked tokens: the encoder from its own input, the decoder from what matters least and one vector."""
+
+    settings_type: ClassVar[type[Settings]] = CdmaeSettings
+    settings: CdmaeSettings
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: CdmaeSettings):
+        super().__init__(model, tokenizer, settings, projection=settings.projection)
+
+    @classmethod
+    def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
+        """Passages with the importance of each piece in `values`."""
+        stream = source.stream()
+        if settings.decoder_masking == "uniform":
+            return stream.batch
+        values = TokenValues.open(source.material("importances") / "values", source.store)
+        layout = {"max_length": source.max_length, "title": source.title}
+        return lambda step: values.attach(stream.batch(step), **layout)
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens; [UNK] is no target."""
+        chosen = self.settings
+        masks = self.random_mask(batch, chosen.encoder_rate, generator), self.decoder_mask(batch, generator)
+        read = (self.hide(batch, mask, generator, chosen.mask_policy) for mask in masks)
+        encoded, decoded = self.states(batch, *read)
+        encoder_loss, encoder_accuracy = self.ask(batch, encoded, masks[0], chosen.encoder_rate)
+        decoder_loss, decoder_accuracy = self.ask(batch, decoded, masks[1], chosen.decoder_rate)
+        return {
+            "loss": encoder_loss + decoder_loss,
+            "encoder_loss": encoder_loss.detach(),
+            "decoder_loss": decoder_loss.detach(),
+            "encoder_accuracy": encoder_accuracy,
+            "decoder_accuracy": decoder_accuracy,
+        }
+
+    def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
+        """`[batch, length]` bool, words (or pieces) that are all as likely to be hidden."""
+        draw = masking.whole_word if self.settings.unit == "word" else masking.uniform
+        return draw(batch, rate, generator)
+
+    def decoder_mask(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
+        """`[batch, length]` bool, what the decoder does not see, drawn without regard to the encoder's mask."""
+        chosen = self.settings
+        if chosen.decoder_masking == "uniform":
+            return self.random_mask(batch, chosen.decoder_rate, generator)
+        if batch.values is None:
+            raise InputError("no importances", where="batch.values", fix="Take the batches of `Cdmae.batches`.")
+        return masking.importance(
+            batch, batch.values, chosen.decoder_rate, generator, noise=chosen.noise, noise_scale=chosen.noise_scale,
+            unit=chosen.unit,
+        )  # fmt: skip
+
+    def ask(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+        """One side's loss and accuracy at its masked tokens."""
+        labels = labels_at(batch.input_ids, mask & self.predictable(batch))
+        return predict_tokens(self.model, states, labels, most_masked(mask, rate))
