@@ -1,5 +1,6 @@
 """Models: masked LMs with their heads, the sampling generator, the bottleneck's shallow decoder, the dense encoder."""
 
+from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
 from dr_lib.models.decoder import Decoder
 from dr_lib.models.dense import DenseEncoder, DenseSettings
 from dr_lib.models.enhanced_decoder import EnhancedDecoder
@@ -20,6 +21,8 @@ from dr_lib.models.states import (
 )
 
 __all__ = [
+    "CrossEncoder",
+    "CrossEncoderSettings",
     "Decoder",
     "DenseEncoder",
     "DenseSettings",

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.losses.gather import steps_together
 from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives
 from dr_lib.pairs.examples import Examples
 from dr_lib.pairs.teacher import TeacherScores
@@ -30,15 +31,17 @@ class RetrievalBatch:
     Attributes:
         queries: `B` sequences.
         passages: `B * n` sequences.
-        passage_rows: `[B * n]` int64, rows of the passages in their token store.
-        known_positives: `[B, B * n]` bool, True where the passage of that column is any known positive of the query,
-            the query's own positive column excepted.
+        passage_rows: `[B * n]` int64, rows of the passages in their token store, or other numbers that are equal where
+            one passage is as right as the other (body first selection: documents).
+        known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known positive of the
+            query, the query's own positive column excepted; columns of the batches of all W processes of this step,
+            those of process 0 first. None where `passage_rows` tell all.
     """
 
     queries: TokenBatch
     passages: TokenBatch
     passage_rows: Tensor
-    known_positives: Tensor
+    known_positives: Tensor | None = None
     teacher_scores: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "RetrievalBatch":
@@ -47,7 +50,7 @@ class RetrievalBatch:
             self.queries.to(device),
             self.passages.to(device),
             self.passage_rows.to(device, non_blocking=True),
-            self.known_positives.to(device, non_blocking=True),
+            None if self.known_positives is None else self.known_positives.to(device, non_blocking=True),
             None if self.teacher_scores is None else self.teacher_scores.to(device, non_blocking=True),
         )
 
@@ -104,10 +107,13 @@ class RetrievalBatches:
 
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the same batch."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        chosen = self._order(epoch)[within * self.batch_queries :][: self.batch_queries]
-        rows = self.passage_rows(chosen, epoch)
-        known = known_positives(self.examples, chosen, rows)
+        chosen, rows = self.drawn(step)
+        together = steps_together(step)
+        columns = np.concatenate([rows if other == step else self.drawn(other)[1] for other in together])
+        known = known_positives(
+            self.examples, chosen, columns, passages_per_query=self.passages_per_query,
+            first=together.index(step) * len(rows),
+        )  # fmt: skip
         return RetrievalBatch(
             self.query_store.batch(self.examples.query_rows[chosen], **self._query_shape),
             self.passage_store.batch(rows, **self._passage_shape),
@@ -115,6 +121,12 @@ class RetrievalBatches:
             torch.from_numpy(known),
             None if self.teacher is None else self._taught(chosen, rows),
         )
+
+    def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Queries of a step as numbers in the examples `[B]`, and the rows `[B * n]` of their passages."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        chosen = self._order(epoch)[within * self.batch_queries :][: self.batch_queries]
+        return chosen, self.passage_rows(chosen, epoch)
 
     def _taught(self, chosen: np.ndarray, rows: np.ndarray) -> Tensor:
         own = rows.reshape(len(chosen), -1)

@@ -4,6 +4,7 @@ from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.encode import encode, weights_digest
 from dr_lib.retrieval.mining import mine_negatives
 from dr_lib.retrieval.ranking import Ranking
+from dr_lib.retrieval.rerank import rerank, score_candidates, score_examples, score_pairs
 from dr_lib.retrieval.rows import judged_rows, rows_of
 from dr_lib.retrieval.search import exact_scores, search
 
@@ -14,7 +15,11 @@ __all__ = [
     "exact_scores",
     "judged_rows",
     "mine_negatives",
+    "rerank",
     "rows_of",
+    "score_candidates",
+    "score_examples",
+    "score_pairs",
     "search",
     "weights_digest",
 ]

@@ -1,6 +1,7 @@
 """From text to padded batches: the tokenizer, the token store on disk, and the order in which training sees it."""
 
 from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.crossed import Crossing
 from dr_lib.tokens.plan import plan_epoch
 from dr_lib.tokens.store import TokenStore
 from dr_lib.tokens.stream import BatchStream
@@ -10,6 +11,7 @@ from dr_lib.tokens.wordpiece import train_wordpiece
 
 __all__ = [
     "BatchStream",
+    "Crossing",
     "TokenBatch",
     "TokenStore",
     "TokenValues",

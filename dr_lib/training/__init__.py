@@ -5,6 +5,7 @@ from dr_lib.training.distilled import DistilledBiEncoder
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import train
 from dr_lib.training.meter import TrainingError
+from dr_lib.training.reranker import Reranker
 from dr_lib.training.settings import TrainSettings
 
-__all__ = ["BiEncoder", "DistilledBiEncoder", "TrainLog", "TrainSettings", "TrainingError", "train"]
+__all__ = ["BiEncoder", "DistilledBiEncoder", "Reranker", "TrainLog", "TrainSettings", "TrainingError", "train"]

@@ -1,0 +1,146 @@
+"""The cross-encoder: query and passage read together, one score (SimLM section 3.2, PAIR's teacher).
+
+The layout is that of Hugging Face's sequence classification with one label, so that a saved one opens there and in
+sentence-transformers, and public re-rankers open here. Page: ideas/distillation.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json, write_json
+from dr_lib.models.masked_lm import attention_for, dropout_settings, locate, refuse_missing, unreadable
+from dr_lib.models.quiet import quiet_transformers
+from dr_lib.models.states import attention_bias
+from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.crossed import Crossing
+from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens.tokenizer import load_tokenizer
+
+SETTINGS_FILE = "cross_encoder.json"
+
+
+class CrossEncoderSettings(BaseModel):
+    """How query and passage become one sequence.
+
+    Attributes:
+        length: longest pair in tokens, special tokens included (SimLM: 192, for NQ 224).
+        title: put "title: " before the passage where it has one (SimLM's released code).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    length: int = Field(192, ge=4)
+    title: bool = True
+
+
+class CrossEncoder(nn.Module):
+    """An encoder with a head of one logit.
+
+    Args:
+        model: a BERT or ELECTRA for sequence classification with one label.
+        settings: how pairs are laid out.
+        tokenizer: saved beside the weights.
+    """
+
+    def __init__(self, model: PreTrainedModel, settings: CrossEncoderSettings, tokenizer: PreTrainedTokenizerFast):
+        super().__init__()
+        positions = model.config.max_position_embeddings
+        if settings.length > positions:
+            raise InputError(
+                f"pairs of {settings.length} tokens are more than the model's {positions} positions", where="length",
+                fix="Shorten the pairs, or use a model with more positions.",
+            )  # fmt: skip
+        self.model, self.settings, self.tokenizer = model, settings, tokenizer
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dropout: float | None = None,
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+        **values: Any,
+    ) -> Self:
+        """Open a saved cross-encoder, or start one from any BERT or ELECTRA with a fresh head; in eval mode.
+
+        Args:
+            name_or_path: ``"embedded"``, a local folder, or a hub name.
+            dropout: in [0, 1]; None keeps the checkpoint's.
+            seed: of a fresh head.
+            values: fields of `CrossEncoderSettings`. Where the folder already has settings, these must agree with them.
+
+        Raises:
+            InputError: no such model, weights missing, or a value that contradicts the saved settings.
+        """
+        source = locate(name_or_path)
+        settings = settings_for(Path(source), values)
+        try:
+            with quiet_transformers(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                config = AutoConfig.from_pretrained(
+                    source, num_labels=1, **({} if dropout is None else dropout_settings(dropout))
+                )
+                model, info = AutoModelForSequenceClassification.from_pretrained(
+                    source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                    attn_implementation=attention_for(device),
+                )  # fmt: skip
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise unreadable(name_or_path, error) from error
+        fresh = set() if (Path(source) / SETTINGS_FILE).is_file() else set(head_weights(model))
+        missing = {str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]]} - fresh
+        refuse_missing(sorted(missing), name_or_path, "Name a checkpoint of this architecture.")
+        return cls(model.to(device), settings, load_tokenizer(name_or_path)).eval()
+
+    def forward(self, batch: TokenBatch) -> Tensor:
+        """Scores `[pairs]` float32 of pairs as `Crossing` lays them out: logits, higher for a better passage."""
+        output = self.model(
+            input_ids=batch.input_ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids
+        )
+        return output.logits[:, 0].float()
+
+    def crossing(self, queries: TokenStore, passages: TokenStore) -> Crossing:
+        """The pairs of two stores, laid out as this cross-encoder reads them."""
+        return Crossing(
+            queries, passages, self.tokenizer, max_length=self.settings.length, title=self.settings.title
+        )  # fmt: skip
+
+    def save(self, folder: Path) -> None:
+        """Write configuration, weights (safetensors), tokenizer and ``cross_encoder.json``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
+
+
+def head_weights(model: PreTrainedModel) -> list[str]:
+    """Names of the weights that a checkpoint without a ranking head lacks: the head, and BERT's pooler below it."""
+    inside = f"{model.base_model_prefix}."
+    return [name for name in model.state_dict() if not name.startswith(inside) or name.startswith(f"{inside}pooler.")]
+
+
+def settings_for(source: Path, values: dict[str, Any]) -> CrossEncoderSettings:
+    """The settings saved in a folder, else defaults with `values`; a contradiction raises `InputError`."""
+    file = source / SETTINGS_FILE
+    try:
+        given = CrossEncoderSettings(**values)
+        saved = CrossEncoderSettings(**read_json(file)) if file.is_file() else given
+    except (ValidationError, TypeError) as error:
+        valid = ", ".join(CrossEncoderSettings.model_fields)
+        problem = str(error).splitlines()[0]
+        raise InputError(problem, where="CrossEncoder", fix=f"Valid settings: {valid}.") from None
+    for name, value in values.items():
+        if getattr(saved, name) != value:
+            raise InputError(
+                f"trained with {getattr(saved, name)!r}, asked for {value!r}", where=f"{file}: {name}",
+                fix="Use it as it was trained, or train one with the other setting.",
+            )  # fmt: skip
+    return saved

@@ -1,0 +1,156 @@
+"""Re-ranking: a cross-encoder scores the first passages of a ranking anew; the rest keeps its order below them.
+
+SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores for distillation and
+the probabilities behind PAIR's pseudo-labels. Page of the book: ideas/distillation.
+"""
+
+from contextlib import nullcontext
+from typing import Literal
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from dr_lib.errors import InputError
+from dr_lib.models.cross_encoder import CrossEncoder
+from dr_lib.pairs import Examples
+from dr_lib.pairs.teacher import TeacherScores
+from dr_lib.retrieval.encode import plan
+from dr_lib.retrieval.ranking import Ranking
+from dr_lib.tokens.crossed import Crossing
+from dr_lib.training.runtime import precision as choose_precision
+
+PAIRS_AT_ONCE = 1 << 18
+Precision = Literal["auto", "bf16", "fp32"]
+
+
+def score_pairs(
+    cross_encoder: CrossEncoder,
+    crossing: Crossing,
+    query_rows: np.ndarray,
+    passage_rows: np.ndarray,
+    *,
+    tokens_per_batch: int = 8_192,
+    precision: Precision = "auto",
+    title: str = "score",
+    progress: bool = True,
+) -> np.ndarray:
+    """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
+
+    Args:
+        cross_encoder: computes on the device where its weights lie; left in the mode it was in.
+        crossing: how a pair is laid out, from `cross_encoder.crossing`.
+        query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
+        tokens_per_batch: rows x padded length of a batch. About 8,000 suits a CPU, 100,000 and more a GPU.
+        precision: of the forward pass; "auto" takes "bf16" where the machine has it.
+        title: what is scored, for the bar.
+        progress: show a bar.
+
+    Returns:
+        `[pairs]` float32 logits.
+
+    Raises:
+        InputError: a score is not finite, or rows that the stores do not have.
+    """
+    query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
+    device = next(cross_encoder.parameters()).device
+    bf16 = choose_precision(precision, device) == "bf16"
+    scores, training = np.empty(len(query_rows), np.float32), cross_encoder.training
+    cross_encoder.eval()
+    try:
+        with (
+            torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext(),
+            torch.inference_mode(),
+            tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
+        ):
+            for start in range(0, len(query_rows), PAIRS_AT_ONCE):
+                asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
+                batches, parts = plan(crossing.lengths(asked, rows), tokens_per_batch, crossing.max_length), []
+                for chosen in batches:
+                    parts.append(cross_encoder(crossing.batch(asked[chosen], rows[chosen]).to(device)))
+                    bar.update(len(chosen))
+                scores[start + np.concatenate(batches)] = torch.cat(parts).cpu().numpy()
+    finally:
+        cross_encoder.train(training)
+    if not np.isfinite(scores).all():
+        pair = int((~np.isfinite(scores)).argmax())
+        problem = f"the score of query row {query_rows[pair]} and passage row {passage_rows[pair]} is not finite"
+        raise InputError(problem, where="score_pairs", fix="Train the cross-encoder again, at a lower rate.")
+    return scores
+
+
+def rerank(
+    cross_encoder: CrossEncoder,
+    ranking: Ranking,
+    crossing: Crossing,
+    *,
+    top: int = 200,
+    query_rows: np.ndarray | None = None,
+    tokens_per_batch: int = 8_192,
+    precision: Precision = "auto",
+    progress: bool = True,
+) -> Ranking:
+    """Order the first passages of each query by a cross-encoder's score.
+
+    Args:
+        cross_encoder: the re-ranker.
+        ranking: what a first retriever found.
+        crossing: its queries and passages, from `cross_encoder.crossing`.
+        top: passages scored; the others follow in the order they had, each with a score one below the one before.
+        query_rows: `[queries]` rows of the ranking's queries in the store; None where they are all rows in order.
+        tokens_per_batch, precision, progress: as in `score_pairs`.
+
+    Returns:
+        A ranking of the same queries and passages; in the part that was scored, scores are logits.
+
+    Raises:
+        InputError: `top` below 1, queries that do not fit the store, or what `score_pairs` refuses.
+    """
+    asked = np.arange(len(ranking)) if query_rows is None else np.asarray(query_rows)
+    if top < 1 or len(asked) != len(ranking):
+        problem = f"top {top}, {len(asked)} query rows for {len(ranking)} queries"
+        raise InputError(problem, where="rerank", fix="Score at least one passage, and give a row for each query.")
+    rows = np.array(ranking.rows)
+    best = rows[:, :top]
+    scores = score_candidates(
+        cross_encoder, crossing, asked, best, tokens_per_batch=tokens_per_batch, precision=precision, title="re-rank",
+        progress=progress,
+    )  # fmt: skip
+    order = np.lexsort((best, -scores), axis=1)
+    best, scores = (np.take_along_axis(part, order, axis=1) for part in (best, scores))
+    rest = rows[:, top:]
+    lowest = np.where(best >= 0, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
+    below = np.where(rest >= 0, lowest - 1 - np.arange(rest.shape[1]), -np.inf).astype(np.float32)
+    return Ranking(ranking.query_ids, np.concatenate([best, rest], axis=1), np.concatenate([scores, below], axis=1))
+
+
+def score_candidates(
+    cross_encoder: CrossEncoder, crossing: Crossing, query_rows: np.ndarray, rows: np.ndarray, **options: object
+) -> np.ndarray:
+    """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1; `options` of `score_pairs`.
+
+    Args:
+        cross_encoder: the scorer.
+        crossing: queries and passages, from `cross_encoder.crossing`.
+        query_rows: `[queries]` rows of the queries.
+        rows: `[queries, depth]` rows of passages, -1 for none.
+    """
+    present = rows >= 0
+    asked = np.broadcast_to(np.asarray(query_rows)[:, None], rows.shape)
+    scores = np.full(rows.shape, -np.inf, np.float32)
+    if present.any():
+        scores[present] = score_pairs(cross_encoder, crossing, asked[present], rows[present], **options)
+    return scores
+
+
+def score_examples(
+    cross_encoder: CrossEncoder, crossing: Crossing, examples: Examples, **options: object
+) -> TeacherScores:
+    """A teacher's scores of all positives and listed negatives of training queries; `options` of `score_pairs`.
+
+    SimLM stores raw logits, without temperature or normalisation; where there is no negative the score is NaN.
+    """
+    owners = np.repeat(examples.query_rows, examples.counts())
+    positives = score_pairs(cross_encoder, crossing, owners, examples.positives, **options)
+    negatives = score_candidates(cross_encoder, crossing, examples.query_rows, examples.negatives, **options)
+    return TeacherScores(positives, np.where(examples.negatives >= 0, negatives, np.float32(np.nan)))

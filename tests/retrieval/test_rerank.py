@@ -1,0 +1,134 @@
+"""Re-ranking: right scores for right pairs, the new order, the untouched tail, and the scores of a teacher."""
+
+from importlib import import_module
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.errors import InputError
+from dr_lib.models import save_masked_lm
+from dr_lib.models.cross_encoder import CrossEncoder
+from dr_lib.pairs import Examples
+from dr_lib.retrieval import Ranking
+from dr_lib.retrieval.rerank import rerank, score_examples, score_pairs
+from dr_lib.tokens import TokenStore
+
+
+@pytest.fixture(scope="module")
+def stores(tiny_tokenizer, sentences, tmp_path_factory):
+    rng, words = np.random.default_rng(0), " ".join(sentences).split()
+    folder = tmp_path_factory.mktemp("stores")
+    asked = datasets.Dataset.from_dict({"text": [" ".join(rng.choice(words, 1 + row)) for row in range(5)]})
+    bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(40)]
+    told = datasets.Dataset.from_dict({"title": ["", "a title"] * 20, "text": bodies})
+    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False)
+    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages", progress=False)
+
+
+@pytest.fixture
+def encoder(tmp_path, tiny_bert, tiny_tokenizer):
+    save_masked_lm(tiny_bert(dropout=0.3), tiny_tokenizer, tmp_path)
+    encoder = CrossEncoder.from_pretrained(tmp_path, length=40)
+    nn.init.normal_(encoder.model.classifier.weight, std=3.0)
+    return encoder
+
+
+OPTIONS = {"tokens_per_batch": 200, "precision": "fp32", "progress": False}
+
+
+@pytest.fixture
+def ranking():
+    rng = np.random.default_rng(1)
+    rows = np.array([rng.choice(40, 12, replace=False) for _ in range(5)])
+    scores = np.tile(np.arange(12, 0, -1.0), (5, 1))
+    rows[2, 9:], rows[3, 3:], rows[4, :] = -1, -1, -1
+    scores[rows < 0] = -np.inf
+    return Ranking([f"q{row}" for row in range(5)], rows, scores)
+
+
+def one_by_one(encoder, crossing, pairs):
+    with torch.inference_mode():
+        return [encoder(crossing.batch(np.array([query]), np.array([row])))[0].item() for query, row in pairs]
+
+
+def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
+    crossing = encoder.crossing(*stores)
+    asked, rows = np.repeat(np.arange(5), 40), np.tile(np.arange(40), 5)
+    encoder.train()
+    found = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
+    assert encoder.training  # left as it was, though the scores have no dropout
+    encoder.eval()
+    np.testing.assert_allclose(found, one_by_one(encoder, crossing, zip(asked, rows, strict=True)), atol=1e-5)
+    assert found.dtype == np.float32
+
+
+def test_many_pairs_are_taken_in_parts(stores, encoder, monkeypatch):
+    crossing = encoder.crossing(*stores)
+    asked, rows = np.repeat(np.arange(5), 8), np.tile(np.arange(8), 5)
+    whole = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
+    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "PAIRS_AT_ONCE", 7)
+    np.testing.assert_allclose(score_pairs(encoder, crossing, asked, rows, **OPTIONS), whole, atol=1e-5)
+    assert len(score_pairs(encoder, crossing, asked[:0], rows[:0], **OPTIONS)) == 0
+
+
+@pytest.mark.parametrize("top", [1, 5, 12, 50])
+def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order(top, stores, encoder, ranking):
+    crossing = encoder.crossing(*stores)
+    found = rerank(encoder, ranking, crossing, top=top, **OPTIONS)
+    assert found.query_ids == ranking.query_ids
+    for query in range(5):
+        old = [row for row in ranking.rows[query].tolist() if row >= 0]
+        head = old[:top]
+        scores = one_by_one(encoder, crossing, [(query, row) for row in head])
+        expected = [row for _, row in sorted(zip(scores, head, strict=True), reverse=True)] + old[top:]
+        assert found.rows[query].tolist() == expected + [-1] * (12 - len(old))
+        np.testing.assert_allclose(found.scores[query, : len(head)], sorted(scores, reverse=True), atol=1e-5)
+        assert np.isfinite(found.scores[query]).sum() == len(old)
+
+
+def test_equal_scores_are_ordered_by_row(stores, encoder, ranking):
+    nn.init.zeros_(encoder.model.classifier.weight)
+    found = rerank(encoder, ranking, encoder.crossing(*stores), top=4, **OPTIONS)
+    assert found.rows[0, :4].tolist() == sorted(ranking.rows[0, :4].tolist())
+    assert found.rows[0, 4:].tolist() == ranking.rows[0, 4:].tolist()
+
+
+def test_queries_may_lie_anywhere_in_their_store(stores, encoder, ranking):
+    crossing = encoder.crossing(*stores)
+    turned = Ranking(ranking.query_ids[:2], ranking.rows[:2], ranking.scores[:2])
+    found = rerank(encoder, turned, crossing, top=12, query_rows=np.array([4, 1]), **OPTIONS)
+    best = one_by_one(encoder, crossing, [(4, int(found.rows[0, 0]))])
+    assert found.scores[0, 0] == pytest.approx(best[0], abs=1e-5)
+
+
+def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder):
+    crossing = encoder.crossing(*stores)
+    examples = Examples.of([3, 0], [[7], [1, 2]], [[9, 30], [5, -1]], passages=40)
+    found = score_examples(encoder, crossing, examples, **OPTIONS)
+    np.testing.assert_allclose(found.positives, one_by_one(encoder, crossing, [(3, 7), (0, 1), (0, 2)]), atol=1e-5)
+    negatives = one_by_one(encoder, crossing, [(3, 9), (3, 30), (0, 5)])
+    np.testing.assert_allclose(found.negatives, [negatives[:2], [negatives[2], np.nan]], atol=1e-5)
+    taught = found.of(examples, np.array([1]), np.array([[2, 5, 11]]))
+    np.testing.assert_allclose(taught, [[found.positives[2], negatives[2], np.nan]], atol=1e-5)
+
+
+def test_bf16_is_close_to_fp32(stores, encoder, ranking):
+    crossing = encoder.crossing(*stores)
+    asked, rows = np.zeros(20, int), np.arange(20)
+    exact = score_pairs(encoder, crossing, asked, rows, **OPTIONS)
+    rough = score_pairs(encoder, crossing, asked, rows, **(OPTIONS | {"precision": "bf16"}))
+    assert np.abs(rough - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_what_cannot_be_ranked_is_refused(stores, encoder, ranking):
+    crossing = encoder.crossing(*stores)
+    with pytest.raises(InputError, match="top 0"):
+        rerank(encoder, ranking, crossing, top=0, **OPTIONS)
+    with pytest.raises(InputError, match="4 query rows for 5 queries"):
+        rerank(encoder, ranking, crossing, query_rows=np.arange(4), **OPTIONS)
+    nn.init.constant_(encoder.model.classifier.bias, np.nan)
+    with pytest.raises(InputError, match="is not finite"):
+        rerank(encoder, ranking, crossing, **OPTIONS)

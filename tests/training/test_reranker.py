@@ -1,0 +1,150 @@
+"""The cross-encoder's training: losses over a query's own pairs, gradient where it is asked for, and that it learns."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dr_lib.models import save_masked_lm
+from dr_lib.models.cross_encoder import CrossEncoder
+from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.pairs.crossed import CrossedBatches
+from dr_lib.tokens import TokenStore
+from dr_lib.training import TrainSettings, train
+from dr_lib.training.reranker import Reranker, positives_first
+
+
+@pytest.fixture(scope="module")
+def stores(tiny_tokenizer, sentences, tmp_path_factory):
+    """Twelve queries of one word, and twelve passages of which each says one query's word three times."""
+    words = list(dict.fromkeys(" ".join(sentences).lower().replace(",", "").replace(".", "").split()))[:12]
+    folder = tmp_path_factory.mktemp("stores")
+    asked = datasets.Dataset.from_dict({"text": words})
+    told = datasets.Dataset.from_dict({"title": ["", "note"] * 6, "text": [f"{word} {word} {word}" for word in words]})
+    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False)
+    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages", progress=False)
+
+
+@pytest.fixture
+def encoder(tmp_path, tiny_bert, tiny_tokenizer):
+    def make(dropout: float = 0.0) -> CrossEncoder:
+        save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
+        return CrossEncoder.from_pretrained(tmp_path, length=32, dropout=dropout)
+
+    return make
+
+
+@pytest.fixture
+def batches(stores, encoder):
+    negatives = [[other for other in range(12) if other != query] for query in range(12)]
+    examples = Examples.of(np.arange(12), [[query] for query in range(12)], negatives, passages=12)
+    return CrossedBatches(encoder().crossing(*stores), examples, batch_queries=4, passages_per_query=8, seed=1)
+
+
+def test_pairs_are_each_query_with_the_passages_that_a_dual_encoder_would_get(batches, stores):
+    same = RetrievalBatches(*stores, batches.examples, batch_queries=4, passages_per_query=8, seed=1)
+    for step in (0, 5):
+        batch, expected = batches.batch(step), same.batch(step)
+        assert torch.equal(batch.rows, expected.passage_rows)
+        for pair, ids in enumerate(batch.input_ids.tolist()):
+            query = expected.queries.input_ids[pair // 8].tolist()
+            asked = query[: query.index(3) + 1]
+            assert ids[: len(asked)] == asked
+        assert torch.equal(batch.input_ids, batches.batch(step).input_ids)
+
+
+@pytest.mark.parametrize("loss", ["listwise", "pointwise"])
+def test_loss_is_that_of_the_pairs_of_each_query(loss, batches, encoder):
+    model, batch = encoder(), batches.batch(0)
+    found = Reranker(model, passages_per_query=8, loss=loss)(batch, torch.Generator())
+    scores = model.model(**batch.model_inputs()).logits.reshape(4, 8)
+    if loss == "listwise":
+        expected = -scores.log_softmax(1)[:, 0].mean()
+    else:
+        expected = functional.binary_cross_entropy_with_logits(scores, torch.eye(1, 8).expand(4, 8))
+    torch.testing.assert_close(found["loss"], expected)
+    assert found["accuracy"] == (scores.argmax(1) == 0).float().mean()
+    weights = list(model.parameters())
+    slopes, wanted = (torch.autograd.grad(value, weights) for value in (found["loss"], expected))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(slopes, wanted, strict=True))
+
+
+def test_the_released_gradient_goes_through_the_hardest_negatives_alone(batches, encoder):
+    model, batch = encoder(), batches.batch(0)
+    module = Reranker(model, passages_per_query=8, gradient="released", keep_one_in=2)
+    scores = model(batch).reshape(4, 8)
+    hardest = scores[:, 1:].sort(1, descending=True).values[:, :3]
+    expected = -torch.cat([scores[:, :1], hardest], 1).log_softmax(1)[:, 0].mean()
+    torch.testing.assert_close(module(batch, torch.Generator())["loss"], expected)
+    chosen = module.hardest(batch, 4).reshape(4, 4)
+    assert chosen[:, 0].tolist() == [0, 8, 16, 24]
+
+
+def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
+    model, batch = encoder(dropout=0.5).train(), batches.batch(0)
+    module = Reranker(model, passages_per_query=8, gradient="released", keep_one_in=2)
+    assert torch.equal(module.hardest(batch, 4), module.hardest(batch, 4))
+    assert model.training
+
+
+def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder):
+    batch = batches.batch(0)
+    plain = Reranker(encoder(), passages_per_query=8)(batch, torch.Generator())["loss"]
+    result = Reranker(encoder(), passages_per_query=8, r_drop=True)(batch, torch.Generator())
+    torch.testing.assert_close(result["loss"], plain)  # without dropout both passes are one
+    assert result["r_drop_loss"].item() == pytest.approx(0, abs=1e-6)
+    noisy, lists = encoder(dropout=0.3).train(), []
+    module = Reranker(noisy, passages_per_query=8, r_drop=True)
+    noisy.register_forward_hook(lambda _, given, scores: lists.append(scores))
+    result = module(batch, torch.Generator())
+    p, q = (part.reshape(4, 8).log_softmax(1) for part in lists[0].chunk(2))
+    apart = 0.5 * ((p.exp() * (p - q)).sum() + (q.exp() * (q - p)).sum()) / 4
+    torch.testing.assert_close(result["loss"], -(p[:, 0].mean() + q[:, 0].mean()) / 2 + apart)
+    assert result["r_drop_loss"] > 0
+
+
+def test_the_loss_stays_fp32_under_autocast(batches, encoder):
+    module, batch = Reranker(encoder(), passages_per_query=8, r_drop=True), batches.batch(0)
+    exact = module(batch, torch.Generator())["loss"]
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = module(batch, torch.Generator())["loss"]
+    assert rough.dtype == torch.float32 and rough.item() == pytest.approx(exact.item(), rel=0.02)
+
+
+def test_accuracy_counts_lists_whose_first_score_is_above_all_others():
+    assert positives_first(torch.tensor([[1.0, 0], [0, 1], [2, 2], [3, -1]])).item() == 0.5
+
+
+class Overlap(nn.Module):
+    """A score that grows with the pieces which query and passage share, if it learns to."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope, self.level = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
+
+    def forward(self, batch):
+        first = (batch.input_ids == 3).cumsum(1) == 0  # before the first [SEP]
+        same = batch.input_ids[:, :, None] == batch.input_ids[:, None, :]
+        shared = (same & first[:, :, None] & ~first[:, None, :] & ~batch.special[:, None, :]).any(2).sum(1)
+        return self.slope * shared / first.sum(1) + self.level
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "pointwise"}, {"gradient": "released", "r_drop": True}])
+def test_training_learns_to_tell_the_positive(options, batches, tmp_path):
+    module = Reranker(Overlap(), passages_per_query=8, **options)
+    settings = TrainSettings(steps=40, learning_rate=0.5, precision="fp32", log_every=5)
+    log = train(module, batches.batch, settings, tmp_path / "run", title="re-ranker", progress=False)
+    assert log.column("loss")[-1] < 0.5 * log.column("loss")[0]
+    assert log.column("accuracy")[-1] > 0.9 and log.tokens > 0
+
+
+def test_a_cross_encoder_is_trained_by_the_same_loop(batches, encoder, tmp_path):
+    model = encoder(dropout=0.1)
+    module = Reranker(model, passages_per_query=8, gradient="released", r_drop=True)
+    before = model.model.bert.encoder.layer[0].output.dense.weight.clone()
+    settings = TrainSettings(steps=2, learning_rate=1e-3, log_every=1)
+    log = train(module, batches.batch, settings, tmp_path / "run", title="re-ranker", progress=False)
+    assert np.isfinite(log.column("loss")).all()
+    assert not torch.equal(model.model.bert.encoder.layer[0].output.dense.weight, before)
