@@ -68,7 +68,7 @@ def continuations(
     Args:
         means: the recipe's `makers.continuations` names a public causal LM, or says how one is trained here.
         new_tokens: tokens of a continuation, but not more than the recipe's `passage_length`: a decoder reads no more.
-        prompt_tokens: tokens of the passage that are read, from its beginning, but not more than twice `passage_length`.
+        prompt_tokens: tokens of the passage that are read, from its beginning; not more than twice `passage_length`.
         top_p: each token is drawn among the likeliest ones whose chances sum to this.
         seed: of the model's fresh weights, its training and the draws.
     """

@@ -107,7 +107,10 @@ def open_writer(name: str) -> Origin:
         InputError: there is nothing usable under that name.
     """
     place = locate(name)
-    return Origin(Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0), place, model_digest(place))
+    shown = Path(place).name if is_place(place) else place
+    files = sorted(path for path in Path(place).glob("*") if path.is_file())  # of whatever names: kinds differ
+    digest = json_digest({path.name: file_digest(path) for path in files}) if files else model_digest(place)
+    return Origin(shown, Shape(0, 0, 0, 0), place, digest)
 
 
 def _recipe_file(name: str) -> Path:
