@@ -170,13 +170,15 @@ class GeneratorTraining(Training):
 
 
 class CrossEncoderTraining(Training):
-    """Training of the cross-encoder that scores pseudo-labels (SimLM Table 13: group 64, rate 3e-5, length 192).
+    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13: group 64, rate 3e-5).
 
     Args:
         model: name or folder of the encoder it starts from; None starts from the recipe's base model.
         batch_queries: queries of one step.
         negatives: hard negatives scored beside each positive.
-        length: longest pair of query and passage in pieces.
+        length: longest pair of query and passage in pieces (SimLM: 192).
+        gradient: through all scored passages (paper), or through the hardest quarter only (released).
+        r_drop: score each pair twice and ask for agreement, as the released code does; the paper does not.
     """
 
     model: str | None = None
@@ -185,6 +187,8 @@ class CrossEncoderTraining(Training):
     batch_queries: int = Field(default=64, gt=0)
     negatives: int = Field(default=63, gt=0)
     length: int = Field(default=192, gt=4)
+    gradient: Literal["paper", "released"] = "paper"
+    r_drop: bool = False
 
 
 class MakersSpec(Spec):
