@@ -81,19 +81,23 @@ def _random_negatives(examples: Examples, chosen: np.ndarray, count: int, *, see
     return drawn
 
 
-def known_positives(examples: Examples, chosen: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def known_positives(
+    examples: Examples, chosen: np.ndarray, columns: np.ndarray, *, passages_per_query: int, first: int = 0
+) -> np.ndarray:
     """Where a passage of the batch is a known positive of a query.
 
     Args:
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
-        columns: `[batch * n]` passage rows, query i's own positive in column i * n.
+        columns: `[columns]` passage rows, of this batch and of those of other processes.
+        passages_per_query: n.
+        first: column where this batch begins; query i's own positive is in column first + i * n.
 
     Returns:
-        `[batch, batch * n]` bool; False in the query's own positive column, True in a repetition of that passage.
+        `[batch, columns]` bool; False in the query's own positive column, True in a repetition of that passage.
     """
-    positives, first = examples.positives_of(chosen)
-    known = np.logical_or.reduceat(positives[:, None] == columns[None, :], first, axis=0)
+    positives, begin = examples.positives_of(chosen)
+    known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
     batch = np.arange(len(chosen))
-    known[batch, batch * (len(columns) // len(chosen))] = False
+    known[batch, first + batch * passages_per_query] = False
     return known

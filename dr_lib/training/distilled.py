@@ -10,7 +10,8 @@ from dr_lib import losses
 from dr_lib.errors import InputError
 from dr_lib.losses.distillation import Mean
 from dr_lib.pairs import RetrievalBatch
-from dr_lib.training.bi_encoder import BiEncoder, in_batch_accuracy
+from dr_lib.pairs.side_by_side import side_by_side
+from dr_lib.training.bi_encoder import BiEncoder
 
 
 class DistilledBiEncoder(nn.Module):
@@ -47,13 +48,13 @@ class DistilledBiEncoder(nn.Module):
         queries, passages = self.student.vectors(batch)
         with torch.autocast(queries.device.type, enabled=False):
             divergence = self.divergence(queries, passages, batch.teacher_scores)
-            contrastive = self.student.contrastive(queries, passages, batch)
-            accuracy = in_batch_accuracy(queries, passages, batch.known_positives, normalise=self.student.normalise)
+        compared = side_by_side(batch, queries, passages)
+        contrastive = self.student.contrastive(compared)
         return {
             "loss": divergence + self.contrastive_weight * contrastive,
             "divergence_loss": divergence.detach(),
             "contrastive_loss": contrastive.detach(),
-            "in_batch_accuracy": accuracy,
+            "in_batch_accuracy": losses.in_batch_accuracy(**compared, normalise=self.student.normalise),
         }
 
     def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ def test_known_positives_equal_a_plain_double_loop(examples):
     chosen = rng.permutation(40)[:12]
     columns = rng.integers(0, 160, 36)
     columns[::3] = draw_positives(examples, chosen, seed=0, epoch=0)
-    known = known_positives(examples, chosen, columns)
+    known = known_positives(examples, chosen, columns, passages_per_query=3)
     for i, query in enumerate(chosen):
         own = examples.positives[examples.offsets[query] : examples.offsets[query + 1]]
         for j, passage in enumerate(columns):

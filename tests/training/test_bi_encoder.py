@@ -5,7 +5,6 @@ from torch import nn
 
 from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.training import BiEncoder, TrainSettings, train
-from dr_lib.training.bi_encoder import in_batch_accuracy
 
 
 class Bag(nn.Module):
@@ -96,18 +95,3 @@ def test_fine_tuning_a_dense_encoder_lowers_the_loss(tmp_path, batches, tiny_ber
     settings = TrainSettings(steps=60, learning_rate=1e-2, weight_decay=0, log_every=5, precision="auto")
     log = train(BiEncoder(Pooled(), temperature=0.1), batches.batch, settings, tmp_path, title="toy", progress=False)
     assert log.column("loss")[-1] < 0.8 * log.column("loss")[0]
-
-
-def test_accuracy_counts_queries_whose_positive_is_first():
-    queries = torch.eye(3)
-    passages = torch.tensor([[3.0, 0, 0], [4, 1, 0], [0, 1, 0], [0, 2, 0], [0, 0, 1], [0, 0, 0]])
-    none = torch.zeros(3, 6, dtype=torch.bool)
-    known = none.clone()
-    known[0, 1] = True
-    assert in_batch_accuracy(queries, passages, none, normalise=False).item() == pytest.approx(1 / 3)
-    assert in_batch_accuracy(queries, passages, known, normalise=False).item() == pytest.approx(2 / 3)
-
-
-def test_equal_vectors_are_no_success():
-    same, none = torch.ones(4, 2), torch.zeros(4, 8, dtype=torch.bool)
-    assert in_batch_accuracy(same, torch.ones(8, 2), none, normalise=True).item() == 0
