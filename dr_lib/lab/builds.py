@@ -54,7 +54,7 @@ def open_pretraining(
     source = objectives.Source(
         TokenStore.open(inputs["tokens"] / "store"), recipe.pretraining.tokens_per_batch, recipe.passage_length,
         recipe.query_length, recipe.title, recipe.seed, documents, positions,
-        {name: inputs[name] for name in materials},
+        {name: inputs[name] for name in materials}, tokenizer,
     )  # fmt: skip
     return objective, tokenizer, objective.batches(objective.settings, source)
 
@@ -115,7 +115,7 @@ def build_retriever(
     second = None if options.shared else copy.deepcopy(encoder)
     module = BiEncoder(
         encoder, temperature=options.temperature, blocks=options.blocks, normalise=options.normalise,
-        passage_encoder=second,
+        passage_encoder=second, chunk=options.chunk,
     )  # fmt: skip
     batches = RetrievalBatches(
         TokenStore.open(inputs["queries"] / "store"), TokenStore.open(inputs["passages"] / "store"),

@@ -125,6 +125,7 @@ class Finetuning(Training):
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
+        chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`).
     """
 
     steps: int = Field(default=20_000, gt=0)
@@ -137,6 +138,11 @@ class Finetuning(Training):
     normalise: bool = True
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True
+    chunk: int | None = Count
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a weight; `chunk` is named where it is set, since chunks round differently."""
+        return {name: value for name, value in super().identity().items() if name != "chunk" or value is not None}
 
 
 class NegativesSpec(Spec):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.tokens.layout import Title
@@ -31,6 +32,7 @@ class Source:
         documents: `[passages]` int64, number of the document of each passage; one without a document is its own.
         positions: `[passages]` int64, order of the passages inside their document.
         materials: finished folders by the names that `Settings.materials` gave.
+        tokenizer: the one that `store` was built with; None where a method does not ask about pieces.
     """
 
     store: TokenStore
@@ -42,6 +44,7 @@ class Source:
     documents: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     materials: Mapping[str, Path] = field(default_factory=dict)
+    tokenizer: PreTrainedTokenizerFast | None = None
 
     def stream(self, **changes: Any) -> BatchStream:
         """Passages in batches of the token budget; `changes` are further arguments of `BatchStream`."""
