@@ -1,9 +1,12 @@
 """What is searched: passages, queries and judgements, checked once and memory-mapped.
 
 `load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, or a folder in BEIR layout.
+`load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the next utterance.
 """
 
 from dr_lib.collections.collection import Collection
+from dr_lib.collections.dialogue import CandidateSet, load_candidates, read_exchanges
+from dr_lib.collections.dialogue_formats import Exchange
 from dr_lib.collections.loading import load
 
-__all__ = ["Collection", "load"]
+__all__ = ["CandidateSet", "Collection", "Exchange", "load", "load_candidates", "read_exchanges"]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.retrieval.ranking import open_array
-from dr_lib.tokens.layout import Title, padded_length
+from dr_lib.tokens.layout import Side, Title, padded_length
 from dr_lib.tokens.store import TokenStore
 from dr_lib.training.runtime import precision as choose_precision
 
@@ -36,6 +36,7 @@ def encode(
     *,
     max_length: int,
     title: Title = "pair",
+    side: Side = "right",
     tokens_per_batch: int = 8_192,
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
@@ -52,6 +53,7 @@ def encode(
         path: the `.npy` file to write; it appears only when complete.
         max_length: longest sequence, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
+        side: the end that a long text loses; "left" keeps the last turns of a dialogue.
         tokens_per_batch: rows x padded length of a batch. About 8,000 suits a CPU, 100,000 and more a GPU.
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights too, which is
@@ -77,7 +79,8 @@ def encode(
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else choose_precision(precision, device)
     batches = plan(store.lengths(max_length, title), tokens_per_batch, max_length)
-    settings = (store.digest, max_length, title, tokens_per_batch, dtype, how, normalise, weights_digest(encoder))
+    layout = {"max_length": max_length, "title": title, "side": side}
+    settings = (store.digest, layout, tokens_per_batch, dtype, how, normalise, weights_digest(encoder))
     draft = _Draft(path, json_digest(list(settings)), len(store), np.dtype(dtype))
     with _ready(encoder, how, device) as forward, torch.inference_mode(), draft:
         bar = tqdm(total=len(store), desc="encode", unit="passage", disable=not progress)
@@ -85,7 +88,7 @@ def encode(
         waiting: tuple[np.ndarray, Tensor] | None = None
         for rows in [*batches[draft.done :], None]:
             # A GPU works on the next batch while the last one's vectors are fetched and written.
-            started = None if rows is None else _start(forward, store, rows, max_length, title, device, normalise)
+            started = None if rows is None else _start(forward, store, rows, layout, device, normalise)
             if waiting is not None:
                 draft.write(*waiting, save_every)
                 bar.update(len(waiting[0]))
@@ -114,10 +117,10 @@ def plan(lengths: np.ndarray, tokens_per_batch: int, max_length: int) -> list[np
 
 
 def _start(
-    forward: nn.Module, store: TokenStore, rows: np.ndarray, max_length: int, title: Title,
-    device: torch.device, normalise: bool,
+    forward: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], device: torch.device,
+    normalise: bool,
 ) -> Tensor:  # fmt: skip
-    batch = store.batch(rows, max_length=max_length, title=title, pad_to_multiple=MULTIPLE).to(device)
+    batch = store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)
     vectors = forward(batch).float()
     return nn.functional.normalize(vectors, dim=1) if normalise else vectors
 

@@ -148,3 +148,15 @@ def test_bad_arguments_are_refused(store, encoder, tmp_path):
     for change in ({"tokens_per_batch": 0}, {"dtype": "int8"}):
         with pytest.raises(InputError):
             encode(encoder, store, tmp_path / "v.npy", **options(**change))
+
+
+def test_long_texts_can_lose_their_beginning(store, encoder, tmp_path):
+    """Of a text cut at the left, the words before the cut do not matter."""
+    layout = {"max_length": 12, "title": "none", "side": "left"}
+    found = encode(encoder, store, tmp_path / "v.npy", normalise=False, **options(**layout))
+    row = int(np.diff(store.text_offsets).argmax())
+    with torch.inference_mode():
+        last = encoder(store.batch(np.array([row]), **layout))[0].numpy()
+        first = encoder(store.batch(np.array([row]), **layout | {"side": "right"}))[0].numpy()
+    np.testing.assert_allclose(found[row], last, atol=1e-5)
+    assert np.abs(found[row] - first).max() > 1e-3

@@ -1,0 +1,134 @@
+"""Dialogue files as published, written small by hand, and what is read from them."""
+
+import gzip
+import json
+
+import pytest
+
+from dr_lib.collections import CandidateSet, Exchange, load_candidates, read_exchanges
+from dr_lib.errors import InputError
+from dr_lib.places import data_root
+
+CONVAI2 = """1 your persona: i like cats.
+2 your persona: i run.
+3 hello there\thi , how are you ?\t\tno|maybe|hi , how are you ?
+4 fine\ti have a cat\t\ti have a cat|why|what
+1 your persona: i cook.
+2 __SILENCE__\thello\t\tbye|hello|so
+"""
+DSTC7 = [
+    {
+        "example-id": 7,
+        "messages-so-far": [{"speaker": "participant_1", "utterance": "it hangs"}, {"utterance": "what hangs"}],
+        "options-for-correct-answers": [{"candidate-id": "A", "utterance": "the login"}],
+        "options-for-next": [{"candidate-id": "B", "utterance": "no"}, {"candidate-id": "A", "utterance": "the login"}],
+    },
+    {
+        "example-id": 8,
+        "messages-so-far": [{"utterance": "help"}],
+        "options-for-correct-answers": [{"utterance": "missing answer"}],
+        "options-for-next": [{"utterance": "x"}, {"utterance": "y"}],
+    },
+]
+UBUNTU = (
+    "Context,Ground Truth Utterance,Distractor_0,Distractor_1\n"
+    '"hi __eou__ it, hangs __eou__ __eot__ what does ? __eou__ __eot__","the login __eou__",no __eou__,"a, b"\n'
+)
+
+
+def test_convai2_contexts_hold_persona_and_all_turns_before(tmp_path):
+    (tmp_path / "valid_self_original.txt").write_text(CONVAI2)
+    persona = ("your persona: i like cats.", "your persona: i run.")
+    assert list(read_exchanges(tmp_path)) == [
+        Exchange((*persona, "hello there"), "hi , how are you ?", ("no", "maybe", "hi , how are you ?")),
+        Exchange(
+            (*persona, "hello there", "hi , how are you ?", "fine"), "i have a cat", ("i have a cat", "why", "what")
+        ),
+        Exchange(("your persona: i cook.",), "hello", ("bye", "hello", "so")),
+    ]
+
+
+def test_dstc7_answer_is_among_the_candidates_or_added(tmp_path):
+    (tmp_path / "ubuntu_dev_subtask_1.json").write_text(json.dumps(DSTC7))
+    assert list(read_exchanges(tmp_path, "dev")) == [
+        Exchange(("it hangs", "what hangs"), "the login", ("no", "the login")),
+        Exchange(("help",), "missing answer", ("missing answer", "x", "y")),
+    ]
+
+
+def test_dstc7_test_answers_come_from_their_own_file(tmp_path):
+    bare = [{key: value for key, value in one.items() if key != "options-for-correct-answers"} for one in DSTC7]
+    (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(bare))
+    with pytest.raises(InputError, match="responses_subtask_1"):
+        list(read_exchanges(tmp_path, "test"))
+    (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text("7\tA\tthe login\n8\tC\ty\n")
+    assert [one.response for one in read_exchanges(tmp_path, "test")] == ["the login", "y"]
+
+
+def test_ubuntu_turns_are_cut_at_their_marks(tmp_path):
+    (tmp_path / "test.csv").write_text(UBUNTU)
+    expected = Exchange(("hi it, hangs", "what does ?"), "the login", ("the login", "no", "a, b"))
+    assert list(read_exchanges(tmp_path, "test")) == [expected]
+
+
+def test_ubuntu_training_rows_are_those_with_label_one(tmp_path):
+    (tmp_path / "train.csv").write_text("Context,Utterance,Label\na __eot__,b,1.0\nc __eot__,d,0.0\n")
+    assert list(read_exchanges(tmp_path, "train")) == [Exchange(("a",), "b")]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_pairs_are_read_plain_and_packed(tmp_path, packed):
+    lines = json.dumps({"context": ["a", "b"], "response": "c", "candidates": ["x", "c"], "sub": "s"}) + "\n"
+    (tmp_path / "pairs").mkdir()
+    place = tmp_path / "pairs" / ("dev.jsonl.gz" if packed else "dev.jsonl")
+    place.write_bytes(gzip.compress(lines.encode()) if packed else lines.encode())
+    assert list(read_exchanges(tmp_path)) == [Exchange(("a", "b"), "c", ("x", "c"))]
+
+
+def test_equal_candidates_of_different_contexts_are_one_text():
+    made = CandidateSet.of(
+        "two", [Exchange(("a",), "yes", ("yes", "no")), Exchange(("b", "c"), "no", ("no", "why", "no"))], between=" / "
+    )
+    assert made.texts == ["yes", "no", "why"] and made.contexts == ["a", "b / c"]
+    assert made.candidates.tolist() == [[0, 1, -1], [1, 2, 1]] and made.correct.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("valid_self_original.txt", "hello\tthere\n", "line 1: the line has no number"),
+        ("valid_self_original.txt", "1 hello\n", "line 1: no response"),
+        ("ubuntu_dev_subtask_1.json", '[{"example-id": 1}]', "dialogue 0 lacks"),
+        ("valid.csv", "a,b\n1,2\n", "columns a, b"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: a row with too few cells"),
+        ("pairs/dev.jsonl", '{"context": "a", "response": "b"}\n', "line 1: context and candidates"),
+        ("pairs/dev.jsonl", '{"response": "b"}\n', "line 1: not an exchange"),
+    ],
+)
+def test_broken_files_are_refused_with_the_place(tmp_path, name, text, message):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        list(read_exchanges(tmp_path))
+
+
+def test_missing_response_split_or_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not among the candidates"):
+        CandidateSet.of("x", [Exchange(("a",), "b", ("c",))])
+    with pytest.raises(InputError, match="no dialogue in it"):
+        CandidateSet.of("x", [])
+    with pytest.raises(InputError, match="Looked for pairs/test"):
+        read_exchanges(tmp_path, "test")
+    with pytest.raises(InputError, match="there is no folder"):
+        read_exchanges(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(("name", "size"), [("ubuntu-irc", 1790), ("topical-chat", 4535), ("sgd", 2049)])
+def test_real_dialogues_have_twenty_candidates(name, size):
+    root = data_root()
+    if not root or not (root / name).is_dir():
+        pytest.skip(f"needs the folder {name} under DR_DATA")
+    made = load_candidates(name, "test")
+    assert made.candidates.shape == (size, 20) and made.candidates.min() >= 0
+    assert (made.candidates == made.correct[:, None]).sum() == size
+    assert len(load_candidates(name, "test", limit=10)) == 10
