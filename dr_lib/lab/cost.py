@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
 
-COUNTED = ("base", "pretrained", "retriever", "vectors")  # kinds of stages whose cost is in operations
+# kinds of stages whose cost is in operations
+COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
 
 

@@ -1,0 +1,75 @@
+"""The cross-encoder's stages on forty passages: trained, re-ranking, teaching, and what their keys depend on."""
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.lab import reranking, stages
+from dr_lib.lab.builds import examples
+from dr_lib.lab.way import open_means, unfold
+from dr_lib.models import CrossEncoder
+from dr_lib.pairs import TeacherScores
+from dr_lib.retrieval import Ranking
+
+
+@pytest.fixture
+def recipe(tiny_recipe):
+    maker = {"steps": 2, "batch_queries": 4, "negatives": 3, "length": 40, "precision": "fp32", "learning_rate": 1e-3}
+    return tiny_recipe.with_(objective="none", **{f"makers__cross_encoder__{name}": one for name, one in maker.items()})
+
+
+@pytest.fixture
+def means(recipe):
+    return open_means(recipe)
+
+
+def test_a_run_is_re_ranked_and_evaluated_like_any_other(recipe, means, cache):
+    way, options = unfold(recipe), recipe.evaluation
+    scorer = reranking.cross_encoder(means, means.negatives)
+    again = reranking.reranked(means, scorer, way.run, options.split, 5)
+    old, new = (Ranking.open(cache.get(stage) / "ranking") for stage in (way.run, again))
+    assert new.query_ids == old.query_ids and new.depth == old.depth
+    assert (np.sort(new.rows[:, :5]) == np.sort(old.rows[:, :5])).all()
+    assert (new.rows[:, 5:] == old.rows[:, 5:]).all()
+    evaluation = stages.evaluation(means.collection, options.split, options.measures, again)
+    assert 0 <= Scores.load(cache.get(evaluation) / "scores.json").mean("MRR@10") <= 1
+    assert CrossEncoder.from_pretrained(cache.get(scorer) / "model").settings.length == 40
+
+
+def test_a_teacher_scores_the_examples_that_the_retriever_learns_from(means, cache):
+    scorer = reranking.cross_encoder(means, means.negatives)
+    stage = reranking.teacher_scores(means, scorer, means.negatives)
+    teacher = TeacherScores.open(cache.get(stage))
+    listed = examples(means.collection, {"negatives": cache.get(means.negatives)})
+    assert teacher.positives.shape == listed.positives.shape and teacher.negatives.shape == listed.negatives.shape
+    assert np.isfinite(teacher.positives).all() and (np.isnan(teacher.negatives) == (listed.negatives < 0)).all()
+    known = teacher.of(listed, np.array([0]), listed.positives[None, :1])
+    assert known[0, 0] == teacher.positives[0]
+
+
+def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(recipe, means):
+    key = reranking.cross_encoder(means, means.negatives).key
+    assert reranking.cross_encoder(open_means(recipe.with_(finetuning__temperature=0.5)), means.negatives).key == key
+    assert reranking.cross_encoder(open_means(recipe.with_(seed=4)), means.negatives, seed=0).key == key
+    others = [
+        reranking.cross_encoder(means, None),
+        reranking.cross_encoder(means, means.negatives, loss="pointwise"),
+        reranking.cross_encoder(means, means.negatives, seed=1),
+        reranking.cross_encoder(open_means(recipe.with_(makers__cross_encoder__r_drop=True)), means.negatives),
+        reranking.cross_encoder(open_means(recipe.with_(makers__cross_encoder__negatives=2)), means.negatives),
+    ]
+    assert len({stage.key for stage in others} | {key}) == 6
+
+
+def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(recipe, means):
+    own = open_means(recipe.with_(makers__cross_encoder__model="embedded"))
+    assert reranking.tokens(own, "train")["passages"].key != means.passages.key
+    assert reranking.tokens(means, "train")["passages"].key == means.passages.key
+    assert reranking.tokens(means, "train")["queries"].key == means.train_queries.key
+
+
+def test_too_few_queries_are_refused_before_anything_runs(recipe):
+    means = open_means(recipe.with_(makers__cross_encoder__batch_queries=100))
+    with pytest.raises(InputError, match=r"makers\.cross_encoder\.batch_queries: 12 training queries"):
+        reranking.cross_encoder(means, means.negatives)
