@@ -16,12 +16,13 @@ from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
 from dr_lib.evaluation.measures import evaluate
 from dr_lib.lab.opening import Origin
+from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
-from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import BiEncoder, runtime, train
+from dr_lib.training import BiEncoder, DistilledBiEncoder, runtime, train
 
 Inputs = dict[str, Path]
 
@@ -121,7 +122,13 @@ def build_retriever(
         TokenStore.open(inputs["queries"] / "store"), TokenStore.open(inputs["passages"] / "store"),
         examples(collection, inputs), batch_queries=options.batch_queries, passages_per_query=options.negatives + 1,
         query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title, seed=recipe.seed,
+        teacher=TeacherScores.open(inputs["teacher"]) if isinstance(options, Distillation) else None,
     )  # fmt: skip
+    if isinstance(options, Distillation):
+        module = DistilledBiEncoder(
+            module, contrastive_weight=options.contrastive_weight, teacher_temperature=options.teacher_temperature,
+            mean=options.mean,
+        )  # fmt: skip
     train(module, batches.batch, options.settings(recipe.seed), folder, title="fine-tuning")
     encoder.save(folder / "model")
     if second is not None:

@@ -7,9 +7,10 @@ what it learns from changes. Page of the book: ideas/pipeline.
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from dr_lib.lab import pipeline_builds, stages
+from dr_lib.lab import pipeline_builds, reranking, stages
 from dr_lib.lab.means import Means
 from dr_lib.lab.pipeline_specs import Final
+from dr_lib.lab.specs import Finetuning
 from dr_lib.lab.stage import Stage
 
 
@@ -48,16 +49,40 @@ class Pipeline:
             retriever = self._finetuned(negatives, self.means.recipe.second)
         return negatives, retriever
 
+    @cached_property
+    def candidates(self) -> Stage:
+        """Hard negatives of retriever 2, which the re-ranker learns to put below the positive."""
+        return self._negatives_of(self.retriever2)
+
+    @cached_property
+    def reranker(self) -> Stage:
+        """The cross-encoder trained on retriever 2's candidates."""
+        return reranking.cross_encoder(self.means, self.candidates)
+
+    @cached_property
+    def taught(self) -> Stage:
+        """The negatives that the teacher reads and the distilled retriever learns from."""
+        return self._negatives_of(self.retriever2, self.means.recipe.distillation.listed)
+
+    @cached_property
+    def distilled(self) -> Stage:
+        """A retriever that learns the re-ranker's scores, from the same start as the others."""
+        teacher = reranking.teacher_scores(self.means, self.reranker, self.taught)
+        return self._finetuned(self.taught, self.means.recipe.distillation, teacher)
+
     def last(self, final: Final) -> tuple[Stage, Stage | None]:
         """The retriever that the pipeline ends with (under a re-ranker: whose candidates it reads), its negatives."""
         if final == "retriever1":
             return self.retriever1, self.means.negatives
-        return self.retriever2, self.mined
+        return (self.distilled, self.taught) if final == "distilled" else (self.retriever2, self.mined)
 
     def final_run(self, final: Final, queries: Stage) -> Stage:
         """What is evaluated: the last retriever's ranking, or the re-ranked one."""
         options = self.means.recipe.evaluation
-        return self.run_of(self.last(final)[0], queries, options.split, options.depth)
+        run = self.run_of(self.last(final)[0], queries, options.split, options.depth)
+        if final != "reranker":
+            return run
+        return reranking.reranked(self.means, self.reranker, run, options.split, self.means.recipe.reranking.depth)
 
     def vectors_of(self, retriever: Stage) -> Stage:
         """The passages as vectors of a retriever."""
@@ -71,11 +96,13 @@ class Pipeline:
             means.recipe, means.collection, retriever, self.vectors_of(retriever), queries, split, depth
         )
 
-    def _negatives_of(self, retriever: Stage) -> Stage:
+    def _negatives_of(self, retriever: Stage, keep: int | None = None) -> Stage:
         mining, collection = self.means.recipe.mining, self.means.collection
         most = max(len(grades) for grades in collection.qrels("train").values())
         ranking = self.run_of(retriever, self.means.train_queries, "train", mining.depth + most)
         options = mining.model_dump(mode="json", include={"depth", "random_negatives", "seed"})
+        if keep is not None:
+            options |= {"keep": keep, "random_negatives": 0}
         params = {"split": "train", **options, "answers": mining.answers}
         inputs = {"ranking": ranking}
         if mining.with_bm25 and self.means.negatives:
@@ -85,9 +112,11 @@ class Pipeline:
         )
         return Stage("mined", 1, params, build, inputs)
 
-    def _finetuned(self, negatives: Stage | None, options: object = None) -> Stage:
+    def _finetuned(
+        self, negatives: Stage | None, options: Finetuning | None = None, teacher: Stage | None = None
+    ) -> Stage:
         means = self.means
         return stages.finetuning(
             means.recipe, means.collection, means.base, self.pretrained, means.passages, means.train_queries,
-            negatives, options,
+            negatives, options, teacher,
         )  # fmt: skip

@@ -50,6 +50,8 @@ class Distillation(Finetuning):
         contrastive_weight: weight of the contrastive loss beside the KL divergence.
         teacher_temperature: teacher scores are divided by it.
         mean: reduction of the KL divergence, see `losses.distillation`.
+        listed: negatives of each query that the teacher reads, drawn from retriever 2's first `mining.depth` and the
+            random ones; None takes all, which is many pairs to score.
     """
 
     negatives: int = Field(default=23, gt=0)
@@ -57,3 +59,4 @@ class Distillation(Finetuning):
     contrastive_weight: float = Field(default=0.2, ge=0)
     teacher_temperature: float = Field(default=1.0, gt=0)
     mean: Literal["query", "element"] = "query"
+    listed: int | None = Field(default=None, gt=0)

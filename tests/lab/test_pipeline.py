@@ -89,6 +89,35 @@ def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, monkeypatch):
     assert 2 not in found[True]
 
 
+@pytest.fixture
+def whole(recipe):
+    makers = {"steps": 2, "batch_queries": 4, "negatives": 2, "length": 48, "precision": "fp32"}
+    student = {"steps": 2, "batch_queries": 4, "negatives": 2, "precision": "fp32", "listed": 3}
+    return recipe.with_(makers__cross_encoder=makers, distillation=student, reranking__depth=6)
+
+
+def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(whole, cache):
+    second, reranked = unfold(whole.with_(final="retriever2")), unfold(whole.with_(final="reranker"))
+    assert reranked.run.inputs["run"].key == second.run.key
+    before, after = (Ranking.open(cache.get(way.run) / "ranking") for way in (second, reranked))
+    first, moved = np.asarray(before.rows), np.asarray(after.rows)
+    np.testing.assert_array_equal(np.sort(first[:, :6]), np.sort(moved[:, :6]))
+    np.testing.assert_array_equal(first[:, 6:], moved[:, 6:])
+
+
+def test_the_distilled_retriever_learns_from_the_re_rankers_scores(whole, cache):
+    way = unfold(whole.with_(final="distilled"))
+    teacher = way.retriever.inputs["teacher"]
+    assert teacher.inputs["negatives"].key == way.retriever.inputs["negatives"].key == way.negatives.key
+    assert way.retriever.inputs["pretrained"].key == unfold(whole).pretrained.key
+    listed = np.load(cache.get(way.negatives) / "negatives.npy")
+    scored = np.load(cache.get(teacher) / "negatives.npy")
+    assert listed.shape == scored.shape == (12, 3)
+    assert np.isfinite(scored[listed >= 0]).all()
+    assert (cache.get(way.retriever) / "model" / "model.safetensors").is_file()
+    assert 0 <= Scores.load(cache.get(way.evaluation) / "scores.json").mean("MRR@10") <= 1
+
+
 def test_an_unknown_end_is_refused_with_the_list(recipe):
     with pytest.raises(InputError, match="retriever1"):
         recipe.with_(final="retriever3")
