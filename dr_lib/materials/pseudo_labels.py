@@ -1,0 +1,136 @@
+"""Pseudo-labels: a cross-encoder says of retrieved passages which are surely relevant and which surely are not.
+
+PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below s_neg a hard negative,
+one in between neither. Page: ideas/passage-centric.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from dr_lib.errors import InputError
+from dr_lib.pairs import Examples
+
+Probability = Literal["sigmoid", "softmax"]
+PAPERS_THRESHOLDS = ((0.9, 0.1), (0.8, 0.2), (0.7, 0.3), (0.6, 0.4))
+"""The rows of PAIR's Table 5."""
+
+
+def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
+    """What the logits of each query's candidates say as numbers in [0, 1].
+
+    Args:
+        scores: `[queries, depth]` float logits, -inf where a query has no candidate.
+        how: "sigmoid" takes each pair for itself (PAIR, with a teacher trained pair by pair); "softmax" shares 1 among
+            a query's candidates, for a teacher trained listwise: the level of its logits means nothing, and with
+            several relevant passages none comes near 1.
+
+    Returns:
+        `[queries, depth]` float32, NaN where there is no candidate.
+
+    Example:
+        >>> probabilities(np.array([[0.0, 0.0, -np.inf]]), "softmax")
+        array([[0.5, 0.5, nan]], dtype=float32)
+    """
+    if how not in get_args(Probability):
+        raise InputError(f"unknown value {how!r}", where="probability", fix='Choose "sigmoid" or "softmax".')
+    present = np.isfinite(scores)
+    if how == "sigmoid":
+        chances = expit(scores)
+    else:
+        none = ~present.any(axis=1, keepdims=True)
+        chances = softmax(np.where(none, 0.0, scores), axis=1)
+    return np.where(present, chances, np.nan).astype(np.float32)
+
+
+def label(
+    rows: np.ndarray, chances: np.ndarray, *, s_pos: float = 0.9, s_neg: float = 0.1, passages: int
+) -> Examples:  # fmt: skip
+    """Queries with the positives and hard negatives that the teacher is sure of.
+
+    A query without a positive is left out; one without a negative stays, and training draws random passages for it.
+
+    Args:
+        rows: `[queries, depth]` rows of the retrieved passages, -1 for none.
+        chances: `[queries, depth]` what `probabilities` gave for them.
+        s_pos, s_neg: thresholds in [0, 1], the first above the second.
+        passages: number of passages in the collection.
+
+    Returns:
+        Examples whose `query_rows` count the rows given; negatives are in the order retrieved.
+
+    Raises:
+        InputError: thresholds out of order, or no query with a positive.
+
+    Example:
+        >>> found = label(np.array([[4, 2, 7], [1, 0, 5]]), np.array([[0.95, 0.5, 0.0], [0.3, 0.2, 0.1]]), passages=9)
+        >>> found.query_rows.tolist(), found.positives.tolist(), found.negatives.tolist()
+        ([0], [4], [[7]])
+    """
+    positive, negative = judged(rows, chances, s_pos, s_neg)
+    number = positive.sum(axis=1)
+    usable = np.flatnonzero((number > 0) & (number < passages))
+    if not len(usable):
+        highest = np.nanmax(chances, initial=0.0)
+        problem = f"no query has a passage scored above {s_pos} (the highest is {highest:.3f})"
+        raise InputError(problem, where="s_pos", fix="Lower s_pos, or train the cross-encoder longer.")
+    positive, negative, rows = positive[usable], negative[usable], np.asarray(rows)[usable]
+    first = np.argsort(~negative, axis=1, kind="stable")[:, : negative.sum(axis=1).max()]
+    negatives = np.where(np.take_along_axis(negative, first, 1), np.take_along_axis(rows, first, 1), -1)
+    offsets = np.concatenate([[0], np.cumsum(number[usable])]).astype(np.int64)
+    return Examples(usable, rows[positive].astype(np.int64), offsets, negatives.astype(np.int32), passages)
+
+
+def judged(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float) -> tuple[np.ndarray, np.ndarray]:
+    """`[queries, depth]` bool twice: passages above `s_pos`, and passages below `s_neg`."""
+    if not 0 <= s_neg < s_pos <= 1:
+        raise InputError(f"s_pos {s_pos} and s_neg {s_neg}", where="s_pos", fix="Give 0 <= s_neg < s_pos <= 1.")
+    present = np.asarray(rows) >= 0
+    return present & (chances > s_pos), present & (chances < s_neg)
+
+
+def count_labels(
+    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """How many labels two thresholds give, and what they say of the passages that are known to be relevant.
+
+    Args:
+        rows, chances: as in `label`.
+        s_pos, s_neg: thresholds.
+        known: rows of the passages known to be relevant to each query, which the labelling did not see. A positive that
+            is none of them need not be wrong: most relevant passages carry no label.
+
+    Returns:
+        The thresholds; numbers of queries, of those with a positive, of those with a positive and no negative; numbers
+        of positives and negatives; and how many known ones were retrieved, became positives, became negatives.
+    """
+    positive, negative = judged(rows, chances, s_pos, s_neg)
+    relevant = among(rows, known)
+    kept = positive.any(axis=1)
+    counts = {
+        "queries": np.int64(len(rows)),
+        "queries_kept": kept.sum(),
+        "kept_without_negative": (kept & ~negative.any(axis=1)).sum(),
+        "positives": positive[kept].sum(),
+        "negatives": negative[kept].sum(),
+        "known_retrieved": relevant.sum(),
+        "known_positive": (relevant & positive).sum(),
+        "known_negative": (relevant & negative).sum(),
+    }
+    return {"s_pos": s_pos, "s_neg": s_neg, **{name: int(number) for name, number in counts.items()}}
+
+
+def among(rows: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray:
+    """Where a query's passage is one of those known for it, `[queries, depth]` bool.
+
+    Example:
+        >>> among(np.array([[4, 2], [4, -1]]), [np.array([2]), np.array([])]).tolist()
+        [[False, True], [False, False]]
+    """
+    owners = np.repeat(np.arange(len(known)), [len(own) for own in known])
+    flat = np.concatenate([np.zeros(0, np.int64), *known]).astype(np.int64)
+    span = int(max(np.max(rows, initial=0), np.max(flat, initial=0))) + 1
+    keys = np.arange(len(known))[:, None] * span + np.asarray(rows, np.int64)
+    return (np.asarray(rows) >= 0) & np.isin(keys, owners * span + flat)
