@@ -12,7 +12,7 @@ NEVER = -1e4
 """Logit of a special position: below any other, and finite where a passage has no token."""
 
 
-def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch) -> Tensor:
+def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None) -> Tensor:
     """Cross-entropy of the passage's distinct tokens under its highest logits.
 
     Each id of the vocabulary gets its highest logit over the passage's tokens; the loss is the mean over passages of
@@ -20,16 +20,17 @@ def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch) -> T
     released code's; it pools over [SEP] too, here only tokens that are not special count.
 
     Args:
-        model: its head gives the logits; they exist for a few passages at a time.
+        model: its head gives the logits.
         hidden: `[batch, length, hidden]` encoder states of the masked passages.
         batch: the clean passages.
+        at_a_time: passages whose logits exist at a time; by default what fits the device.
 
     Returns:
         float32 scalar with gradient; a passage without tokens adds nothing.
     """
     head, (passages, length), vocab = lm_head(model), batch.special.shape, model.config.vocab_size
-    fitting = (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab)
-    parts = zip(*(t.split(max(1, fitting)) for t in (head.transform(hidden), batch.special[..., None])), strict=True)
+    at_a_time = at_a_time or max(1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab))
+    parts = zip(*(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])), strict=True)
     highest = torch.cat(
         [functional.linear(part, head.weight, head.bias).masked_fill(special, NEVER).max(1).values
          for part, special in parts]

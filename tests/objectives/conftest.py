@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from dr_lib import objectives
+from dr_lib import masking, objectives
 from dr_lib.tokens import TokenBatch, TokenStore
 
 
@@ -37,3 +37,76 @@ def make(tiny_bert, tiny_tokenizer):
 def seeded():
     """A torch generator by seed."""
     return lambda seed=0: torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def make_loud(make):
+    """As `make`, with weights large enough that every part of the model moves the loss."""
+
+    def build(name: str, model=None, **values) -> objectives.Objective:
+        objective = make(name, model, **values)
+        with torch.no_grad():
+            for weight in objective.parameters():
+                weight *= 5.0 if weight.ndim == 2 else 1.0
+        return objective
+
+    return build
+
+
+@pytest.fixture
+def hidden_inputs(monkeypatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The mask given to each call of `masking.hide` and the ids that came back, in order."""
+    seen, hide = [], masking.hide
+
+    def remember(batch, mask, *rest, **options):
+        ids = hide(batch, mask, *rest, **options)
+        seen.append((mask, ids))
+        return ids
+
+    monkeypatch.setattr(masking, "hide", remember)
+    return seen
+
+
+@pytest.fixture
+def all_logits():
+    """`[batch, length, vocab]` that a masked LM's own head makes of some states, at every position."""
+
+    def score(model, states: torch.Tensor) -> torch.Tensor:
+        return (
+            model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
+        )
+
+    return score
+
+
+@pytest.fixture
+def decoded_by_hand():
+    """States of a shallow decoder over the embedding of `ids`, `first` in place of position 0."""
+
+    def decode(layers, model, batch, first: torch.Tensor, ids: torch.Tensor, *, types: bool = True) -> torch.Tensor:
+        base = model.base_model
+        embedded = base.embeddings(ids, batch.token_type_ids if types else None)
+        if hasattr(base, "embeddings_project"):
+            embedded = base.embeddings_project(embedded)
+        states = torch.cat([first[:, None], embedded[:, 1:]], 1)
+        bias = (1.0 - batch.attention_mask[:, None, None].float()) * -1e30
+        for layer in layers:
+            states = layer(states, bias)
+        return states
+
+    return decode
+
+
+@pytest.fixture
+def same_gradients():
+    """Whether two losses have the same gradient to every trained weight of a module, no gradient being one of zero."""
+
+    def same(module, found: torch.Tensor, expected: torch.Tensor, atol: float = 2e-5) -> bool:
+        weights = [weight for weight in module.parameters() if weight.requires_grad]
+        slopes = (
+            torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for loss in (found, expected)
+        )
+        return all(torch.allclose(a, b, atol=atol) for a, b in zip(*slopes, strict=True))
+
+    return same

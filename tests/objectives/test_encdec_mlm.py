@@ -1,0 +1,79 @@
+"""Enc-Dec MLM against full logits, and what each side may see."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from dr_lib.tokens import TokenBatch
+
+
+@pytest.mark.parametrize("kind", ["bert", "electra"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"targets": "all", "decoder_token_types": "released"},
+        {"decoder_mask": "independent", "mask_policy": "mask", "decoder_init": "random"},
+    ],
+)
+def test_losses_and_gradients_are_those_of_full_logits(
+    kind, values, make_loud, batch, seeded, tiny_electra, hidden_inputs, all_logits, decoded_by_hand, same_gradients
+):
+    objective = make_loud("encdec_mlm", tiny_electra if kind == "electra" else None, **values)
+    result = objective(batch, seeded())
+    (encoder_mask, encoder_ids), (decoder_mask, decoder_ids) = hidden_inputs
+    output = objective.model(**batch.with_ids(encoder_ids).model_inputs(), output_hidden_states=True)
+    first, types = output.hidden_states[-1][:, 0], "decoder_token_types" not in values
+    decoded = decoded_by_hand(objective.decoder.layers, objective.model, batch, first, decoder_ids, types=types)
+    expected = 0
+    for name, mask, logits in (
+        ("encoder", encoder_mask, output.logits),
+        ("decoder", decoder_mask, all_logits(objective.model, decoded)),
+    ):
+        counted = batch.input_ids >= 5 if values.get("targets") == "all" else mask
+        loss = functional.cross_entropy(logits[counted], batch.input_ids[counted])
+        right = (logits.argmax(-1) == batch.input_ids)[counted].float().mean()
+        assert torch.allclose(result[f"{name}_loss"], loss, atol=1e-5)
+        assert torch.allclose(result[f"{name}_accuracy"], right)
+        expected = expected + loss
+    assert same_gradients(objective, result["loss"], expected)
+
+
+@pytest.fixture
+def long_batch() -> TokenBatch:
+    ids = torch.randint(5, 100, (200, 60), generator=torch.Generator().manual_seed(0))
+    special = torch.zeros_like(ids, dtype=torch.bool)
+    return TokenBatch(ids, torch.ones_like(ids), torch.zeros_like(ids), special, ~special, torch.arange(200))
+
+
+def test_decoder_mask_contains_the_encoders_or_is_a_draw_of_its_own(make, long_batch, seeded):
+    encoder, decoder, _ = make("encdec_mlm").masks(long_batch, seeded())
+    assert (decoder >= encoder).all()
+    assert (encoder.sum(1) == 18).all() and decoder.float().mean() == pytest.approx(0.5, abs=0.02)
+    encoder, decoder, _ = make("encdec_mlm", decoder_mask="independent").masks(long_batch, seeded())
+    assert (encoder.sum(1) == 18).all() and (decoder.sum(1) == 30).all()
+    assert (encoder & decoder).float().mean() == pytest.approx(0.15, abs=0.02)
+
+
+def test_at_the_encoders_rate_the_superset_is_the_same_mask(make, long_batch, seeded):
+    encoder, decoder, _ = make("encdec_mlm", decoder_rate=0.3).masks(long_batch, seeded())
+    assert torch.equal(encoder, decoder)
+
+
+def test_neither_side_sees_a_clean_token_under_its_mask(make, batch, seeded, hidden_inputs):
+    make("encdec_mlm", mask_policy="mask")(batch, seeded())
+    assert len(hidden_inputs) == 2
+    for mask, ids in hidden_inputs:
+        assert mask.any() and (ids[mask] == 4).all()
+        assert torch.equal(ids[~mask], batch.input_ids[~mask])
+
+
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize("decoder_mask", ["superset", "independent"])
+def test_extreme_rates_give_a_finite_loss_and_gradient(rates, decoder_mask, make, batch, seeded):
+    objective = make("encdec_mlm", encoder_rate=rates[0], decoder_rate=rates[1], decoder_mask=decoder_mask)
+    result = objective(batch, seeded())
+    result["loss"].backward()
+    assert all(value.isfinite() for value in result.values())
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters())
+    assert [bool(result[f"{side}_loss"] == 0) for side in ("encoder", "decoder")] == [rate == 0 for rate in rates]

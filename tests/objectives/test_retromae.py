@@ -1,0 +1,141 @@
+"""RetroMAE against attention written out row by row, and what a row may know."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from dr_lib import masking
+from dr_lib.objectives.bag_of_words import bag_of_words
+
+
+@pytest.fixture
+def row_masks(monkeypatch) -> list[tuple[torch.Tensor, dict]]:
+    """What `masking.per_row` gave, and what it was asked for."""
+    seen, per_row = [], masking.per_row
+
+    def remember(*given, **options):
+        seen.append((per_row(*given, **options), options))
+        return seen[-1][0]
+
+    monkeypatch.setattr(masking, "per_row", remember)
+    return seen
+
+
+def decode_by_hand(objective, batch, first, unseen):
+    """Decoder states of BERT: queries are the vector plus raw positions, contents the clean embedding behind it."""
+    embeddings, layer = objective.model.bert.embeddings, objective.decoder.layer
+    queries = first[:, None] + embeddings.position_embeddings.weight[: unseen.shape[1]]
+    contents = torch.cat([first[:, None], embeddings(batch.input_ids, batch.token_type_ids)[:, 1:]], 1)
+    q, k, v = (
+        linear(x).view(*x.shape[:2], 2, 16)
+        for linear, x in (
+            (layer.attention.self.query, queries),
+            (layer.attention.self.key, contents),
+            (layer.attention.self.value, contents),
+        )
+    )
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / 4.0
+    weights = torch.softmax(scores.masked_fill(unseen[:, None], -torch.inf), -1)
+    mixed = torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2)
+    attended = layer.attention.output.LayerNorm(layer.attention.output.dense(mixed) + queries)
+    inner = functional.gelu(layer.intermediate.dense(attended))
+    return layer.output.LayerNorm(layer.output.dense(inner) + attended)
+
+
+@pytest.mark.parametrize("values", [{}, {"draws": "released", "budget": "all"}, {"bag_weight": 0.1}])
+def test_losses_and_gradients_are_those_of_full_logits(
+    values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients
+):
+    ids = batch.input_ids.clone()
+    ids[0, 2] = 1  # an unknown word is a target of the decoder like any other
+    batch, objective = batch.with_ids(ids), make_loud("retromae", **values)
+    result = objective(batch, seeded())
+    ((mask, masked_ids),), ((unseen, _),) = hidden_inputs, row_masks
+    output = objective.model(**batch.with_ids(masked_ids).model_inputs(), output_hidden_states=True)
+    states = decode_by_hand(objective, batch, output.hidden_states[-1][:, 0], unseen)
+    expected = 0
+    for name, counted, logits in (
+        ("encoder", mask, output.logits),
+        ("decoder", ~batch.special, objective.model.cls(states)),
+    ):
+        loss = functional.cross_entropy(logits[counted], ids[counted])
+        right = (logits.argmax(-1) == ids)[counted].float().mean()
+        assert torch.allclose(result[f"{name}_loss"], loss, atol=1e-5)
+        assert torch.allclose(result[f"{name}_accuracy"], right)
+        expected = expected + loss
+    if "bag_weight" in values:
+        bag = bag_by_hand(output.logits, batch)
+        assert torch.allclose(result["bag_loss"], bag, atol=1e-5)
+        expected = expected + 0.1 * bag
+    assert same_gradients(objective, result["loss"], expected)
+
+
+def bag_by_hand(logits, batch):
+    """The distinct tokens of each passage under its highest logits."""
+    losses = []
+    for row, ids, special in zip(logits, batch.input_ids, batch.special, strict=True):
+        highest = functional.log_softmax(row[~special].max(0).values, -1)
+        losses.append(-highest[ids[~special].unique()].sum() / (~special).sum())
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize(("draws", "asked"), [("paper", None), ("released", 256)])
+def test_rows_are_drawn_as_asked(draws, asked, make, batch, seeded, row_masks):
+    make("retromae", draws=draws)(batch, seeded())
+    assert row_masks[0][1] == {"budget": "maskable", "draws": asked}
+
+
+def test_a_row_knows_no_token_that_it_does_not_see_its_own_least(make, batch, seeded, row_masks):
+    objective, bottleneck = make("retromae"), torch.randn(len(batch), 1, 32)
+    column, ids = 3, batch.input_ids.clone()
+    ids[:, column] = (ids[:, column] + 7) % 90 + 5
+    with torch.no_grad():
+        first, second = (objective.decode(one, bottleneck, seeded()) for one in (batch, batch.with_ids(ids)))
+    unseen = row_masks[0][0]
+    assert torch.equal(unseen, row_masks[1][0]) and unseen[:, column, column].all()
+    assert torch.equal((first == second).all(-1), unseen[:, :, column])
+
+
+def test_the_decoder_is_given_raw_positions_the_vector_and_the_clean_embedding(make, batch, seeded):
+    objective, given = make("retromae"), []
+    objective.decoder.register_forward_pre_hook(lambda _, arguments: given.extend(arguments))
+    bottleneck = torch.randn(len(batch), 1, 32)
+    objective.decode(batch, bottleneck, seeded())
+    queries, contents, unseen = given
+    embeddings = objective.model.bert.embeddings
+    assert torch.equal(queries, bottleneck + embeddings.position_embeddings.weight[: contents.shape[1]])
+    assert torch.equal(contents[:, :1], bottleneck)
+    assert torch.equal(contents[:, 1:], embeddings(batch.input_ids, batch.token_type_ids)[:, 1:])
+    assert unseen[:, 0, 0].all() and not unseen[:, 1:, 0].any()
+
+
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize("draws", ["paper", "released"])
+def test_extreme_rates_give_a_finite_loss_and_gradient(rates, draws, make, batch, seeded):
+    objective = make("retromae", encoder_rate=rates[0], decoder_rate=rates[1], draws=draws, bag_weight=0.1)
+    result = objective(batch, seeded())
+    result["loss"].backward()
+    assert all(value.isfinite() for value in result.values())
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters())
+    assert bool(result["encoder_loss"] == 0) is (rates[0] == 0) and result["decoder_loss"] > 0
+
+
+def test_an_electra_with_narrow_embeddings_is_fine(make, batch, seeded, tiny_electra):
+    result = make("retromae", tiny_electra, bag_weight=0.1)(batch, seeded())
+    assert result["loss"].isfinite()
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4, None])
+def test_bag_of_words_is_the_same_however_many_passages_are_worked_on_at_a_time(at_a_time, tiny_bert, batch):
+    model, hidden = tiny_bert(), torch.randn(*batch.input_ids.shape, 32, requires_grad=True)
+    found, expected = bag_of_words(model, hidden, batch, at_a_time), bag_by_hand(model.cls(hidden), batch)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(*(torch.autograd.grad(loss, hidden)[0] for loss in (found, expected)), atol=1e-6)
+
+
+def test_a_passage_without_tokens_adds_nothing_to_the_bag_of_words(tiny_bert, make_token_batch):
+    model, hidden = tiny_bert(), torch.randn(2, 4, 32)
+    both = make_token_batch(np.array([[2, 7, 8, 3], [2, 3, 0, 0]]), np.arange(2))
+    one = make_token_batch(np.array([[2, 7, 8, 3]]), np.arange(1))
+    assert torch.allclose(bag_of_words(model, hidden, both), bag_of_words(model, hidden[:1], one) / 2)
