@@ -6,6 +6,7 @@ Page: ideas/masking.
 
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,5 +35,7 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget, where: str = "r
         )
     if rate == 0:
         return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
-    counted = (~batch.special).sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
-    return (counted.double() * rate).round().long().clamp(min=1)
+    counted = batch.special.shape[1] - batch.special.sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
+    if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
+        return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
+    return counted.double().mul_(rate).round_().clamp_(min=1).long()

@@ -69,7 +69,7 @@ def _pick_draws(batch: TokenBatch, limit: Tensor, generator: torch.Generator, dr
     """`draws` masks a passage, and for each row one of them."""
     rows, length = batch.special.shape
     words, special = (t.repeat_interleave(draws, 0) for t in (words_of(batch), batch.special))
-    masks = take_words(random_keys(words, special, generator), limit.repeat_interleave(draws))
+    masks = take_words(random_keys(special, generator, words), limit.repeat_interleave(draws))
     picks = torch.randint(draws, (rows, length), generator=generator, device=special.device)
     picks += draws * torch.arange(rows, device=special.device)[:, None]
     return masks[picks]

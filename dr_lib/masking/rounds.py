@@ -68,7 +68,7 @@ def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Te
 def _shuffle(batch: TokenBatch, generator: torch.Generator) -> Shuffle:
     rows, length = batch.special.shape
     index = torch.arange(length, device=batch.special.device)
-    keys = random_keys(words_of(batch), batch.special, generator).long().bitwise_left_shift_(12).bitwise_or_(index)
+    keys = random_keys(batch.special, generator, words_of(batch)).long().bitwise_left_shift_(12).bitwise_or_(index)
     ranked = sort_rows(keys)[0]
     column = ranked & 0xFFF
     size, to_come = word_sizes(ranked >> 12)

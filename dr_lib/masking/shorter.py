@@ -10,45 +10,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
+AHEAD = np.arange(6)[:, None]
+"""Words that a CPU looks at before it drops the rows that are full."""
 
-def take_shorter_on_cpu(taken: Tensor, keys: Tensor, ranked: Tensor, crossing: Tensor, left: Tensor) -> None:
-    """Give each open row its next word that fits, until none does: fewer rounds than the longest word has pieces.
+
+def take_shorter_on_cpu(
+    taken: np.ndarray, keys: np.ndarray, ranked: np.ndarray, budget: np.ndarray, rows: np.ndarray
+) -> None:
+    """Go through the words behind the one that overshoots, in the open rows only, until each is full or at its end.
 
     Args:
-        taken: `[batch, length]` bool, the words before the crossing one; more are added.
+        taken: `[batch, length]` bool, the words before the one at the place `budget`; more are added.
         keys: `[batch, length]`, one value a word.
-        ranked: `keys` sorted along each row.
-        crossing: `[batch, 1]`, key of the word that overshoots.
-        left: `[batch]`, what the words taken have left of the budget; 0 where the row is done.
+        ranked: `[batch, length]`, `keys` sorted along each row.
+        budget: `[batch]`, most pieces to take.
+        rows: the open rows: a word lies on both sides of the place `budget`.
     """
-    rows = left.numpy().nonzero()[0]
-    if not len(rows):
-        return
-    keys, ranked, crossing, left = (t.numpy()[rows] for t in (keys, ranked, crossing, left))
-    sizes = _sizes_where_words_begin(ranked)
-    too_long = ranked.shape[1] + 1
-    sizes[(ranked <= crossing) | (ranked == np.iinfo(ranked.dtype).max)] = too_long
-    added, every = np.zeros(keys.shape, bool), np.arange(len(rows))
-    while True:
-        fits = sizes <= left[:, None]
-        place = fits.argmax(1)
-        found = fits[every, place]
-        if not found.any():
-            break
-        left -= np.where(found, sizes[every, place], 0)
-        added |= (keys == ranked[every, place, None]) & found[:, None]
-        sizes[every, place] = too_long
-    taken.numpy()[rows] |= added
+    budget, before = budget[rows], int(budget[rows].min()) - 1
+    left = budget - taken.take(rows, 0).sum(1)
+    starts, sizes, names, end = _words_in_line(ranked[rows, before:])
+    word = starts.searchsorted(budget - before + np.arange(len(rows)) * (ranked.shape[1] - before + 1))
+    added = []
+    while len(rows):
+        coming = np.minimum(word + AHEAD, end)
+        fits = np.empty(coming.shape, bool)
+        for size, fit in zip(sizes.take(coming), fits, strict=True):
+            np.less_equal(size, left, out=fit)
+            left -= size * fit
+        step, some = fits.nonzero()
+        added.append((rows[some], names[coming[step, some]]))
+        word += len(AHEAD)
+        going = ((left > 0) & (word < end)).nonzero()[0]
+        rows, left, word, end = rows[going], left[going], word[going], end[going]
+    rows, names = added[0] if len(added) == 1 else map(np.concatenate, zip(*added, strict=True))
+    some, columns = np.divmod((keys.take(rows, 0) == names[:, None]).ravel().nonzero()[0], keys.shape[1])
+    taken[rows[some], columns] = True
 
 
-def _sizes_where_words_begin(ranked: np.ndarray) -> np.ndarray:
-    """Pieces of the word that begins at each place of rows where words lie together; elsewhere more than fit a row."""
-    begins = np.ones(ranked.shape, bool)
-    np.not_equal(ranked[:, 1:], ranked[:, :-1], out=begins[:, 1:])
-    places = np.flatnonzero(begins)
-    sizes = np.full(ranked.shape, ranked.shape[1] + 1, np.int16)
-    sizes.ravel()[places] = np.diff(places, append=ranked.size)
-    return sizes
+def _words_in_line(ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Words of rows laid end to end, but for the first: where they begin, their pieces and their keys.
+
+    Each row ends with a special word that is too long for any budget; last, the numbers of these words.
+    """
+    line = np.full((len(ranked), ranked.shape[1] + 1), np.iinfo(ranked.dtype).max, ranked.dtype)
+    line[:, :-1] = ranked
+    line = line.ravel()
+    starts = (line[1:] != line[:-1]).nonzero()[0] + 1
+    names = line.take(starts)
+    end = (names == line[-1]).nonzero()[0]
+    sizes = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
+    sizes[end] = line.size
+    return starts, sizes, names, end
 
 
 def take_shorter_on_device(taken: Tensor, ranked: Tensor, order: Tensor, crossing: Tensor, left: Tensor) -> None:

@@ -37,5 +37,4 @@ def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budge
     limit = piece_budget(batch, rate, budget)
     if rate == 0:
         return torch.zeros_like(batch.special)
-    pieces = torch.arange(batch.special.shape[1], device=batch.special.device).expand(batch.special.shape)
-    return take_words(random_keys(pieces, batch.special, generator), limit)
+    return take_words(random_keys(batch.special, generator), limit)

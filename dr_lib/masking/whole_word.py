@@ -47,4 +47,4 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     limit = piece_budget(batch, rate, budget)
     if rate == 0:
         return torch.zeros_like(batch.special)
-    return take_words(random_keys(words_of(batch), batch.special, generator), limit)
+    return take_words(random_keys(batch.special, generator, words_of(batch)), limit)

@@ -28,21 +28,24 @@ def first_pieces(batch: TokenBatch) -> Tensor:
     return (column * batch.word_start).cummax(1).values
 
 
-def random_keys(words: Tensor, special: Tensor, generator: torch.Generator) -> Tensor:
+def random_keys(special: Tensor, generator: torch.Generator, words: Tensor | None = None) -> Tensor:
     """Keys for `take_words` that put the words in random order.
 
-    A key is 31 bits, the word's number the low ones. What is left is random, 23 bits for passages below 256 pieces: two
-    of 100 words draw the same bits in one passage of 1,700, and then the left one comes first.
+    A key is 31 random bits: two of 100 words draw the same in one passage of 400,000, and are then taken as one.
 
     Args:
-        words: `[batch, length]` int64 word numbers.
         special: `[batch, length]` bool, True where nothing may be taken.
         generator: on the same device.
+        words: `[batch, length]` int64, number of each piece's word; None for pieces that are words of their own.
+
+    Returns:
+        `[batch, length]` int32.
     """
-    rows, length = words.shape
-    lots = torch.empty((rows, length + 1), dtype=torch.int32, device=words.device).random_(generator=generator)
-    lots.bitwise_and_(-1 << _bits(words))
-    return lots.gather(1, words).bitwise_or_(words.int()).masked_fill_(special, _last(lots.dtype))
+    rows, length = special.shape
+    # Each random number of 64 bits serves two words.
+    lots = torch.empty((rows, length // 2 + 1), dtype=torch.int64, device=special.device)
+    lots = lots.random_(-(2**63), None, generator=generator).view(torch.int32).bitwise_right_shift_(1)
+    return _closed(lots[:, :length] if words is None else lots.gather(1, words), special)
 
 
 def ranked_keys(scores: Tensor, words: Tensor, special: Tensor) -> Tensor:
@@ -56,7 +59,7 @@ def ranked_keys(scores: Tensor, words: Tensor, special: Tensor) -> Tensor:
     as_integers = (-scores.float() + 0.0).view(torch.int32)
     # The bits of a negative float grow with its size: turn those over, so that the integers are in the floats' order.
     ordered = torch.where(as_integers < 0, as_integers ^ torch.iinfo(torch.int32).max, as_integers).long()
-    return (ordered << _bits(words) | words).masked_fill_(special, _last(torch.int64))
+    return _closed(ordered << _bits(words) | words, special)
 
 
 def take_words(keys: Tensor, budget: Tensor) -> Tensor:
@@ -64,22 +67,38 @@ def take_words(keys: Tensor, budget: Tensor) -> Tensor:
 
     Args:
         keys: `[batch, length]` int32 or int64 from `random_keys` or `ranked_keys`: one value a word.
-        budget: `[batch]` int64, most pieces to take.
+        budget: `[batch]` int64, most pieces to take, 1 or more where there are any.
 
     Returns:
         `[batch, length]` bool, True at the pieces taken.
     """
+    if keys.device.type == "cpu":
+        return torch.from_numpy(_take_on_cpu(keys.numpy(), budget.numpy()))
+    return take_on_device(keys, budget)
+
+
+def _take_on_cpu(keys: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """`take_words` in numpy, which works on several integers at a time where torch goes one by one."""
+    length, last, every = keys.shape[1], np.iinfo(keys.dtype).max, np.arange(len(keys))
+    ranked = np.sort(keys, axis=1)
     # Pieces of a word are neighbours once sorted: all words before the one that crosses the budget are taken at once.
-    last, length = _last(keys.dtype), keys.shape[1]
-    ranked, order = sort_rows(keys)
+    crossing = np.where(budget < length, ranked[every, np.minimum(budget, length - 1)], last)
+    taken = keys < crossing[:, None]
+    cut = ((crossing == ranked[every, budget - 1]) & (crossing != last)).nonzero()[0]
+    if len(cut):
+        take_shorter_on_cpu(taken, keys, ranked, budget, cut)
+    return taken
+
+
+def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
+    """`take_words` without waiting for a result."""
+    length, last = keys.shape[1], _last(keys.dtype)
+    ranked, order = keys.sort(dim=1)
     crossing = ranked.gather(1, budget.clamp(max=length - 1)[:, None])
     crossing.masked_fill_(budget[:, None] >= length, last)
     taken = keys < crossing
     left = (budget - taken.sum(1)).masked_fill_(crossing[:, 0] == last, 0)
-    if order is None:
-        take_shorter_on_cpu(taken, keys, ranked, crossing, left)
-    else:
-        take_shorter_on_device(taken, ranked, order, crossing, left)
+    take_shorter_on_device(taken, ranked, order, crossing, left)
     return taken
 
 
@@ -89,8 +108,23 @@ def take_across(keys: Tensor, budget: Tensor) -> Tensor:
     Args and result as for `take_words`.
     """
     ranked, _ = sort_rows(keys)
-    crossing = ranked.gather(1, (budget[:, None] - 1).clamp(max=keys.shape[1] - 1))
-    return (keys <= crossing) & (keys != _last(keys.dtype))
+    crossing = ranked.gather(1, (budget[:, None] - 1).clamp_(max=keys.shape[1] - 1))
+    return _below(keys, crossing.clamp_(max=_last(keys.dtype) - 1).add_(1))
+
+
+def _below(keys: Tensor, bound: Tensor) -> Tensor:
+    """`keys < bound`; numpy compares several integers at a time, torch one by one on a CPU."""
+    if keys.device.type == "cpu":
+        return torch.from_numpy(keys.numpy() < bound.numpy())
+    return keys < bound
+
+
+def _closed(keys: Tensor, special: Tensor) -> Tensor:
+    """`keys`, put last where nothing may be taken; changed in place."""
+    if keys.device.type == "cpu":
+        np.copyto(keys.numpy(), _last(keys.dtype), where=special.numpy())
+        return keys
+    return keys.masked_fill_(special, _last(keys.dtype))
 
 
 def _bits(words: Tensor) -> int:
