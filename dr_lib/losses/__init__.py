@@ -9,6 +9,7 @@ from dr_lib.losses.pair import pair
 from dr_lib.losses.passage_centric import passage_centric
 from dr_lib.losses.pointwise import pointwise
 from dr_lib.losses.r_drop import r_drop
+from dr_lib.losses.siblings import siblings
 
 __all__ = [
     "chunked_cross_entropy",
@@ -20,4 +21,5 @@ __all__ = [
     "passage_centric",
     "pointwise",
     "r_drop",
+    "siblings",
 ]

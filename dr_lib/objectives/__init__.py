@@ -9,13 +9,19 @@ from dr_lib.errors import InputError
 from dr_lib.models import check_fit, check_generator
 from dr_lib.objectives.autoencoder import Autoencoder
 from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.bfs import Bfs
 from dr_lib.objectives.cdmae import Cdmae
+from dr_lib.objectives.cocondenser import Cocondenser
 from dr_lib.objectives.condenser import Condenser
 from dr_lib.objectives.encdec_mlm import EncdecMlm
 from dr_lib.objectives.encdec_rtd import EncdecRtd
+from dr_lib.objectives.ict import Ict
 from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
+from dr_lib.objectives.pair import Pair
+from dr_lib.objectives.paq import Paq
+from dr_lib.objectives.reddit import Reddit
 from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.simlm import Simlm
 from dr_lib.objectives.source import Source
@@ -29,8 +35,14 @@ METHODS: dict[str, type[Objective]] = {
     "encdec_rtd": EncdecRtd,
     "autoencoder": Autoencoder,
     "condenser": Condenser,
+    "cocondenser": Cocondenser,
     "retromae": Retromae,
     "master": Master,
+    "ict": Ict,
+    "bfs": Bfs,
+    "paq": Paq,
+    "reddit": Reddit,
+    "pair": Pair,
 }
 
 __all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "parameters"]

@@ -14,10 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.models import Decoder, layer_states, most_masked
+from dr_lib.models import Decoder, encode_in_chunks, layer_states, most_masked
 from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.predict import IGNORED, labels_at, predict_tokens
 from dr_lib.tokens.batch import TokenBatch
+
+LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
 
 
 class CondenserSettings(Settings):
@@ -70,23 +72,33 @@ class Condenser(Objective):
         """The head's loss (+ that of the last layer)."""
         return self.condense(batch, generator)[0]
 
-    def condense(self, batch: TokenBatch, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def condense(
+        self, batch: TokenBatch, generator: torch.Generator, chunk: int | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
         """What `forward` returns, and the passages' vectors `[batch, hidden]`: the last layer's states of [CLS].
 
-        The vectors are those of the masked passages and carry gradient (coCondenser compares them).
+        The vectors are those of the masked passages and carry gradient (coCondenser compares them). With `chunk`
+        passages at a time losses and gradient stay what they are (`models.encode_in_chunks`).
         """
         chosen = self.settings
         mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
-        states = layer_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
+        ids, labels = self.hide(batch, mask, generator, chosen.mask_policy), labels_at(batch.input_ids, mask)
+        vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, labels)
+        means = sums / mask.sum().clamp(min=1)
+        parts = dict(zip(LOGGED, means.detach(), strict=False))
+        return {"loss": means[::2].sum(), **parts}, vectors
+
+    def read(self, batch: TokenBatch, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors `[batch, hidden]`, and for the head (and the last layer) the sums of losses and of tokens recovered.
+
+        Args:
+            batch: clean passages.
+            ids: `[batch, length]` what is read.
+            labels: `[batch, length]` clean ids at masked positions, -100 elsewhere.
+        """
+        states = layer_states(self.model, batch, ids)
         early, late = states[self.skip_from], states[-1]
-        labels, bound = labels_at(batch.input_ids, mask), most_masked(mask, chosen.rate)
-        loss, accuracy = predict_tokens(self.model, self.head(early, late[:, 0], batch), labels, bound)
-        parts = {"loss": loss, "decoder_loss": loss.detach(), "decoder_accuracy": accuracy}
-        if chosen.late_mlm:
-            late_loss, late_accuracy = predict_tokens(self.model, late, labels, bound)
-            parts |= {
-                "loss": loss + late_loss,
-                "encoder_loss": late_loss.detach(),
-                "encoder_accuracy": late_accuracy,
-            }
-        return parts, late[:, 0]
+        asked = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
+        bound, count = most_masked(labels, self.settings.rate), (labels != IGNORED).sum()
+        means = [mean for hidden in asked for mean in predict_tokens(self.model, hidden, labels, bound)]
+        return late[:, 0], torch.stack(means) * count

@@ -1,0 +1,89 @@
+"""What the methods share that pre-train by telling the right passage from the others in the batch.
+
+One encoder reads queries and passages; a vector is the last layer's state of [CLS], compared by inner product (DPR-PAQ
+section 2). Methods differ in where their pairs come from. Page: ideas/pairs.
+"""
+
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from dr_lib import losses
+from dr_lib.models import encode_in_chunks, hidden_states
+from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.source import Source
+from dr_lib.pairs import Examples, RetrievalBatch, RetrievalBatches
+from dr_lib.pairs.side_by_side import side_by_side
+from dr_lib.pairs.visits import pairs_at_once
+from dr_lib.tokens import TokenBatch, TokenStore
+
+
+class ContrastiveSettings(Settings):
+    """Parameters of contrastive pre-training.
+
+    Attributes:
+        batch_pairs: pairs of a micro-batch, all of them each other's negatives; None takes as many as the token budget
+            holds at full length, so that every method reads as many tokens a step.
+        temperature: scores are divided by it; the papers use none, that is 1.
+        normalise: compare by cosine; otherwise by inner product (papers).
+        chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
+            all at once.
+    """
+
+    batch_pairs: int | None = Field(None, ge=2)
+    temperature: float = Field(1.0, gt=0)
+    normalise: bool = False
+    chunk: int | None = Field(None, ge=1)
+
+
+class Contrastive(Objective):
+    """Find the own passage of each query among all passages of the batch."""
+
+    settings_type: ClassVar[type[Settings]] = ContrastiveSettings
+    reads_queries: ClassVar[bool] = True
+    settings: ContrastiveSettings
+
+    def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
+        queries, passages = (
+            encode_in_chunks(self.encode, texts, self.settings.chunk) for texts in (batch.queries, batch.passages)
+        )
+        compared = side_by_side(batch, queries, passages)
+        accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
+        return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
+
+    def encode(self, texts: TokenBatch) -> Tensor:
+        """Vectors `[batch, hidden]`, not normalised."""
+        return hidden_states(self.model, texts)[:, 0]
+
+    def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
+        """The loss of what `side_by_side` gives: each query against every passage."""
+        chosen = self.settings
+        return losses.contrastive(
+            **compared, temperature=chosen.temperature, normalise=chosen.normalise, blocks="query_passage"
+        )
+
+
+def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negatives: int) -> RetrievalBatches:
+    """Batches of a material of pairs.
+
+    Args:
+        source: lengths, token budget and seed; its passages, where the material has none of its own.
+        folder: `queries/` (token store), `examples/` (see `Examples`) and, if it brings them, `passages/`.
+        batch_pairs: queries a batch, None for what fills the budget.
+        negatives: hard negatives beside each positive; a query that has fewer gets random passages.
+
+    Raises:
+        InputError: something is missing or does not fit, or there are too few pairs for a batch.
+    """
+    examples, own = Examples.open(folder / "examples"), folder / "passages"
+    tokens = source.query_length + (1 + negatives) * source.max_length
+    return RetrievalBatches(
+        TokenStore.open(folder / "queries"), TokenStore.open(own) if own.is_dir() else source.store, examples,
+        batch_queries=pairs_at_once(batch_pairs, source.tokens_per_batch, tokens, len(examples)),
+        passages_per_query=1 + negatives, query_length=source.query_length, passage_length=source.max_length,
+        title=source.title, seed=source.seed,
+    )  # fmt: skip

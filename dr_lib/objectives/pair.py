@@ -1,0 +1,58 @@
+"""PAIR: pre-training on pseudo-labelled pairs, seen from the query and from the passage (Ren et al. 2021).
+
+A cross-encoder says which passages answer a query and which do not (section 3.3). The joint loss, eq. 6, is of this
+stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas/passage-centric.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from dr_lib import losses
+from dr_lib.objectives.base import Settings
+from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
+from dr_lib.objectives.source import Source
+from dr_lib.pairs import RetrievalBatch
+
+
+class PairSettings(ContrastiveSettings):
+    """Parameters of PAIR. Where paper and released code differ, `paper` and `released` are the two values.
+
+    Attributes:
+        alpha: weight of the passage-centric loss; 0 leaves the query-centric one alone.
+        candidates: what a positive passage is compared with beside its own query: all other queries and all hard
+            negatives (released), or hard negatives alone (paper, eq. 5).
+        negatives: hard negatives beside each positive. A row of the released data has one; the paper's four to each
+            positive are rows that repeat the pair, here other ones in each epoch.
+    """
+
+    alpha: float = Field(0.1, ge=0, le=1)
+    candidates: Literal["released", "paper"] = "released"
+    negatives: int = Field(1, ge=0)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Queries with passages that a cross-encoder is sure of, for and against."""
+        return {"pseudo_labels": {}}
+
+
+class Pair(Contrastive):
+    """Find a query's passage, and a passage's query."""
+
+    settings_type: ClassVar[type[Settings]] = PairSettings
+    settings: PairSettings
+
+    @classmethod
+    def batches(cls, settings: PairSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Queries, each with a positive and `negatives` others."""
+        folder = source.material("pseudo_labels")
+        return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
+
+    def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
+        """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6."""
+        chosen = self.settings
+        return losses.pair(
+            **compared, alpha=chosen.alpha, candidates=chosen.candidates, temperature=chosen.temperature,
+            normalise=chosen.normalise,
+        )  # fmt: skip

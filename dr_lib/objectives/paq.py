@@ -1,0 +1,67 @@
+"""DPR-PAQ: contrastive pre-training on generated questions and the passages they were made from (Oguz et al. 2022).
+
+Hard negatives are what a first retriever finds for a question (section 3.3). Questions and negatives are a material,
+made before. Page: ideas/pairs.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib.models.projection import Projection
+from dr_lib.objectives.base import Settings
+from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
+from dr_lib.objectives.source import Source
+from dr_lib.pairs import RetrievalBatch
+from dr_lib.tokens import TokenBatch
+
+
+class PaqSettings(ContrastiveSettings):
+    """Parameters of DPR-PAQ.
+
+    Attributes:
+        negatives: hard negatives beside each positive (the published file has one a question).
+        projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released configurations have none). It
+            is saved beside the model and fine-tuning starts without it.
+        init_seed: of the projection.
+    """
+
+    negatives: int = Field(1, ge=0)
+    projection: bool = False
+    init_seed: int = Field(0, ge=0)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Generated questions, each with its passage and hard negatives."""
+        return {"paq_pairs": {}}
+
+
+class Paq(Contrastive):
+    """Find the passage that a question was generated from.
+
+    One encoder serves both sides here; two may part in fine-tuning (`Finetuning.shared`), as the paper's BERT does.
+
+    Attributes:
+        projection: over the vectors, or nothing.
+    """
+
+    settings_type: ClassVar[type[Settings]] = PaqSettings
+    saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
+    settings: PaqSettings
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: PaqSettings):
+        super().__init__(model, tokenizer, settings)
+        hidden = model.config.hidden_size
+        self.projection: nn.Module = Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
+
+    @classmethod
+    def batches(cls, settings: PaqSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Questions, each with its passage and `negatives` others."""
+        folder = source.material("paq_pairs")
+        return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
+
+    def encode(self, texts: TokenBatch) -> Tensor:
+        """Vectors `[batch, hidden]`, projected where the settings say so."""
+        return self.projection(super().encode(texts))
