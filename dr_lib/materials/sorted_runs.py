@@ -69,12 +69,22 @@ class SortedRuns:
         if not len(held):
             return
         held.sort()
-        starts = np.flatnonzero(np.concatenate([[True], held[1:] != held[:-1]]))
+        starts = first_of_equals(held)
         pair = tuple(self.folder / f"run{len(self._files)}.{part}.npy" for part in ("keys", "counts"))
         np.save(pair[0], held[starts])
         np.save(pair[1], np.diff(starts, append=len(held)).astype(COUNT))
         self._files.append(pair)
         self._held = 0
+
+
+def first_of_equals(keys: np.ndarray) -> np.ndarray:
+    """Where each stretch of equal keys begins in a sorted array that is not empty.
+
+    Example:
+        >>> first_of_equals(np.array([4, 4, 9])).tolist()
+        [0, 2]
+    """
+    return np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
 
 
 def _bounds(runs: list[np.ndarray], room: int) -> np.ndarray:
@@ -90,5 +100,5 @@ def _summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Sort the keys and add up the counts of equal ones."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    starts = first_of_equals(keys)
     return keys[starts], np.add.reduceat(counts[order], starts, dtype=COUNT)

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from dr_lib.materials.chains import UNKNOWN, at, chain, check_numbers, find
+from dr_lib.materials.sorted_runs import first_of_equals
 from dr_lib.tokens.store import TokenStore
 
 Unit = Literal["word", "piece"]
@@ -129,7 +130,8 @@ class WordTable:
         return numbers
 
     def _add(self, keys: np.ndarray) -> None:
-        distinct = np.unique(keys)
+        ranked = np.sort(keys)
+        distinct = ranked[first_of_equals(ranked)]
         new = distinct[find(self.keys, distinct) < 0]
         check_numbers(len(self) + len(new), "words")
         place = np.searchsorted(self.keys, new)
