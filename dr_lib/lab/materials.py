@@ -9,6 +9,7 @@ from typing import Any
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
+from dr_lib.lab.material_pseudo_labels import pseudo_labels
 from dr_lib.lab.material_statistics import importances, keyword_weights
 from dr_lib.lab.material_texts import continuations, questions
 from dr_lib.lab.means import Means
@@ -19,6 +20,7 @@ MATERIALS: dict[str, Callable[..., Stage]] = {
     "keyword_weights": keyword_weights,
     "questions": questions,
     "continuations": continuations,
+    "pseudo_labels": pseudo_labels,
 }
 
 

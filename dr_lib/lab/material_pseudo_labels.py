@@ -1,0 +1,185 @@
+"""Stages of PAIR's pseudo-labels: queries whose labels nobody looks at, what is retrieved for them, how sure the
+cross-encoder is, and the pairs above and below the thresholds.
+
+PAIR section 3.3. Other thresholds make other pairs from the same scores, so Table 5 scores once. Page of the book:
+ideas/passage-centric.
+"""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from dr_lib import retrieval
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import write_json
+from dr_lib.lab import reranking, stages
+from dr_lib.lab.builds import Inputs, encoding_budget, open_encoder, positives_of
+from dr_lib.lab.material_texts import questions
+from dr_lib.lab.means import Means
+from dr_lib.lab.opening import Origin
+from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.stage import Stage
+from dr_lib.materials.pseudo_labels import (
+    PAPERS_THRESHOLDS,
+    Probability,
+    check_thresholds,
+    count_labels,
+    label,
+    probabilities,
+)
+from dr_lib.materials.texts import Texts
+from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.training import runtime
+from dr_lib.training.reranker import Loss
+
+Pool = Literal["train", "questions"]
+First = Literal["bm25", "dense"]
+TRAINED: dict[Probability, Loss] = {"sigmoid": "pointwise", "softmax": "listwise"}
+"""How the scorer is trained: a sigmoid says something of logits that were trained pair by pair only."""
+
+
+def pseudo_labels(
+    means: Means,
+    *,
+    pool: Pool = "train",
+    first: First = "bm25",
+    depth: int = 50,
+    s_pos: float = 0.9,
+    s_neg: float = 0.1,
+    probability: Probability = "sigmoid",
+    per_passage: int = 1,
+    seed: int = 0,
+) -> Stage:
+    """Pairs in the folder format of all pairs: `queries/`, `examples/`, and `counts.json`.
+
+    Args:
+        means: the recipe's `makers.cross_encoder` says how the scorer is trained, on the labelled queries of the split
+            train with BM25 negatives.
+        pool: whose queries are labelled: those of the split train, their labels hidden (but the scorer has been
+            trained on them), or questions generated about the passages.
+        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR). Only
+            the latter depends on the recipe's seed.
+        depth: candidates a query (PAIR's helper: 50).
+        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
+        probability: of a candidate, see `materials.pseudo_labels.probabilities`; "sigmoid" trains the scorer pair by
+            pair, "softmax" listwise.
+        per_passage: questions generated a passage, for the pool "questions".
+        seed: of the scorer and of the questions.
+
+    Raises:
+        InputError: an unknown choice, or what the parts refuse.
+    """
+    check_thresholds(s_pos, s_neg)
+    for name, value, valid in (
+        ("pool", pool, Pool),
+        ("first", first, First),
+        ("probability", probability, Probability),
+    ):
+        if value not in get_args(valid):
+            raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(get_args(valid))}.")
+    asked = questions(means, per_passage=per_passage, seed=seed) if pool == "questions" else means.train_queries
+    found = candidates(means, pool, asked, first, depth)
+    scores = candidate_scores(means, pool, asked, found, TRAINED[probability], seed)
+    params = {"pool": pool, "s_pos": s_pos, "s_neg": s_neg, "probability": probability}
+    build = partial(build_pseudo_labels, collection=means.collection, **params)
+    inputs = {"queries": asked, "candidates": found, "scores": scores}
+    return Stage("pseudo_labels", 1, params, build, inputs)
+
+
+def candidates(means: Means, pool: Pool, asked: Stage, first: First, depth: int) -> Stage:
+    """What the first retriever finds for each query of the pool; `ranking/`."""
+    recipe, collection, params = means.recipe, means.collection, {"pool": pool, "first": first, "depth": depth}
+    if first == "bm25":
+        inputs = {"queries": asked, "index": stages.bm25_index(collection, recipe.title != "none")}
+        build = partial(build_bm25_candidates, collection=collection, pool=pool, depth=depth)
+    else:
+        inputs = {"queries": asked, "retriever": means.first_retriever, "vectors": means.first_vectors}
+        build = partial(build_dense_candidates, recipe=recipe, depth=depth)
+        params |= {"query_length": recipe.query_length}
+    cost = float(pool_size(means, pool) * len(collection.passages))
+    return Stage("candidates", 1, params, build, inputs, cost=cost)
+
+
+def candidate_scores(means: Means, pool: Pool, asked: Stage, found: Stage, loss: Loss, seed: int) -> Stage:
+    """The cross-encoder's score of each candidate; `scores.npy` `[queries, depth]` float32, -inf for none."""
+    scorer = reranking.cross_encoder(means, means.negatives, loss=loss, seed=seed)
+    inputs = reranking.tokens(means, "train") | {"candidates": found, "scorer": scorer}
+    inputs["queries"] = inputs["queries"] if pool == "train" else in_tokens_of(reranking.reader_of(means), means, asked)
+    cost = reranking.scoring_cost(means, pool_size(means, pool) * int(found.params["depth"]))
+    return Stage("candidate_scores", 1, {}, build_candidate_scores, inputs, cost=cost)
+
+
+def in_tokens_of(reader: Origin, means: Means, asked: Stage) -> Stage:
+    """Generated questions in the cross-encoder's tokens: as they are, where the tokenizers agree."""
+    if reader is means.base or (reader.tokenizer and reader.tokenizer == means.base.tokenizer):
+        return asked
+    params = {"tokenizer": reader.tokenizer} if reader.tokenizer else {}
+    inputs = {"texts": asked, **reader.inputs("reader")}
+    return Stage("tokens", 1, {"part": "questions", **params}, partial(build_question_tokens, reader=reader), inputs)
+
+
+def pool_size(means: Means, pool: Pool) -> int:
+    """About how many queries there are to label."""
+    return len(means.collection.qrels("train")) if pool == "train" else len(means.collection.passages)
+
+
+def build_question_tokens(folder: Path, inputs: Inputs, *, reader: Origin) -> None:
+    """`store/`: generated questions as token ids of the cross-encoder's tokenizer."""
+    tokenizer = load_tokenizer(reader.path(inputs, "reader"))
+    TokenStore.build(Texts.open(inputs["texts"]).strings, tokenizer, folder / "store", columns=("text",))
+
+
+def build_bm25_candidates(folder: Path, inputs: Inputs, *, collection: Collection, pool: Pool, depth: int) -> None:
+    """`ranking/`: the first passages of BM25 for each query of the pool."""
+    asked = Texts.open(inputs["queries"]).strings if pool == "questions" else collection.queries("train")
+    index = retrieval.Bm25.open(inputs["index"] / "index")
+    index.search(asked["text"][:], depth, progress=True).save(folder / "ranking")
+
+
+def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe, depth: int) -> None:
+    """`ranking/`: the passages nearest to each query of the pool."""
+    encoder = open_encoder(inputs["retriever"] / "model")
+    asked = retrieval.encode(
+        encoder, TokenStore.open(inputs["queries"] / "store"), folder / "queries.npy", max_length=recipe.query_length,
+        title="none", tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
+    )  # fmt: skip
+    passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
+    scores, rows = retrieval.search(asked, passages, depth, device=runtime.device())
+    retrieval.Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
+
+
+def build_candidate_scores(folder: Path, inputs: Inputs) -> None:
+    """`scores.npy`: the cross-encoder's logit of each candidate."""
+    encoder, crossing = reranking.open_scorer(inputs)
+    rows = np.array(retrieval.Ranking.open(inputs["candidates"] / "ranking").rows)
+    scores = retrieval.score_candidates(
+        encoder, crossing, np.arange(len(rows)), rows, tokens_per_batch=encoding_budget(), title="score candidates"
+    )
+    np.save(folder / "scores.npy", scores)
+
+
+def build_pseudo_labels(
+    folder: Path, inputs: Inputs, *, collection: Collection, pool: Pool, s_pos: float, s_neg: float,
+    probability: Probability,
+) -> None:  # fmt: skip
+    """`queries/` and `examples/`; `counts.json` for the thresholds chosen and for those of PAIR's Table 5."""
+    rows = np.array(retrieval.Ranking.open(inputs["candidates"] / "ranking").rows)
+    chances = probabilities(np.load(inputs["scores"] / "scores.npy"), probability)
+    known = known_passages(inputs, collection, pool)
+    table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
+    chosen = count_labels(rows, chances, s_pos, s_neg, known)
+    found = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    found.save(folder / "examples")
+    shutil.copytree(inputs["queries"] / "store", folder / "queries")
+    write_json(folder / "counts.json", {"chosen": chosen, "thresholds": table})
+
+
+def known_passages(inputs: Inputs, collection: Collection, pool: Pool) -> list[np.ndarray]:
+    """What the labelling does not see: the judged passages of a training query, or the one a question was made from."""
+    if pool == "train":
+        return positives_of(collection, "train")
+    return list(Texts.open(inputs["queries"]).owners()[:, None])
