@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib import losses
 from dr_lib.errors import InputError
-from dr_lib.materials.writing import uniform_numbers
+from dr_lib.materials.writing import spelled, uniform_numbers
 from dr_lib.models.causal_lm import CausalDecoding
 from dr_lib.models.decoding import Choice, end_of_text, never_written, write
 from dr_lib.tokens import TokenBatch, TokenStore
@@ -86,7 +86,7 @@ class ContinuationWriter:
         uniform = torch.from_numpy(uniform_numbers(self.seed, rows, 1, self.new_tokens)).to(device)
         decoding = CausalDecoding(self.model, ids, mask)
         written = write(decoding, uniform, self.choice, end=end, forbidden=self.forbidden)
-        return [[text] for text in self.tokenizer.batch_decode(written.cpu(), skip_special_tokens=True)]
+        return [[text] for text in spelled(self.tokenizer, written)]
 
 
 def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> None:

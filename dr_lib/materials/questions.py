@@ -12,7 +12,7 @@ from datasets import Dataset
 from torch import Tensor, nn
 from transformers import EncoderDecoderModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from dr_lib.materials.writing import uniform_numbers
+from dr_lib.materials.writing import spelled, uniform_numbers
 from dr_lib.models.decoding import Choice, end_of_text, never_written, write
 from dr_lib.models.seq2seq import Seq2seqDecoding
 from dr_lib.objectives.predict import labels_at, predict_tokens
@@ -90,7 +90,7 @@ class QuestionWriter:
         uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(self.model.device)
         decoding = Seq2seqDecoding(self.model, inputs, self.copies)
         ids = write(decoding, uniform, self.choice, end=self.end, forbidden=self.forbidden)
-        texts = self.tokenizer.batch_decode(ids.cpu(), skip_special_tokens=True)
+        texts = spelled(self.tokenizer, ids)
         return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
 
 

@@ -6,6 +6,7 @@ passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. Page: ideas/gen
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -14,10 +15,10 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
+from dr_lib.materials.strings import StringWriter, read_strings
 from dr_lib.tokens import TokenStore
 from dr_lib.tokens.flat import FlatWriter
 
-SCHEMA = pa.schema([("text", pa.string())])
 STRINGS = "texts.arrow"
 
 
@@ -64,21 +65,19 @@ class Texts:
             ([0, 2, 2, 3], ['who?', 'why?'])
         """
         with (
-            pa.OSFile(str(folder / STRINGS), "wb") as file,
-            pa.ipc.new_stream(file, SCHEMA) as stream,
+            StringWriter(folder / STRINGS, ("text",)) as strings,
             FlatWriter(folder / "offsets.npy", np.int64) as ends,
         ):
             ends.append(np.zeros(1, np.int64))
-            total = 0
             for block in texts:
-                counts = np.array([len(own) for own in block], np.int64)
-                stream.write_batch(pa.record_batch([pa.array([t for own in block for t in own], pa.string())], SCHEMA))
-                ends.append(total + np.cumsum(counts))
-                total += int(counts.sum())
-        if not total:
+                before = strings.length
+                for text in chain.from_iterable(block):
+                    strings.append((text,))
+                ends.append(before + np.cumsum([len(own) for own in block], dtype=np.int64))
+        if not strings.length:
             raise InputError("no text was written for any passage", where=folder, fix="Train the writer longer.")
-        strings = datasets.Dataset.from_file(str(folder / STRINGS))
-        TokenStore.build(strings, tokenizer, folder / "store", columns=("text",), progress=progress)
+        rows = read_strings(folder / STRINGS)
+        TokenStore.build(rows, tokenizer, folder / "store", columns=("text",), progress=progress)
         return cls.open(folder)
 
     @classmethod
@@ -88,7 +87,7 @@ class Texts:
         store = TokenStore.open(folder / "store")
         try:
             offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
-            strings = datasets.Dataset.from_file(str(folder / STRINGS))
+            strings = read_strings(folder / STRINGS)
         except (OSError, ValueError, EOFError, pa.ArrowInvalid) as error:
             raise InputError(f"not a whole folder of texts ({error})", where=folder, fix="Make it again.") from None
         if not offsets[-1] == len(store) == len(strings):

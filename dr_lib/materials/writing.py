@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
@@ -115,6 +117,11 @@ def read_shard(path: Path, rows: np.ndarray) -> list[list[str]] | None:
     except InputError:
         return None
     return content["texts"] if content["rows"] == rows.tolist() else None
+
+
+def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
+    """Rows of ids as texts, special tokens left out; a first piece that continues a word loses WordPiece's mark."""
+    return [text.removeprefix("##") for text in tokenizer.batch_decode(ids.cpu(), skip_special_tokens=True)]
 
 
 def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.ndarray:

@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from dr_lib.materials import writing
-from dr_lib.materials.writing import SCRATCH, Counts, plan_shards, uniform_numbers, write_texts
+from dr_lib.materials.writing import SCRATCH, Counts, plan_shards, spelled, uniform_numbers, write_texts
 
 LENGTHS = np.array([3, 9, 1, 9, 4, 4, 7, 2, 8, 5, 6])
 
@@ -87,3 +88,8 @@ def test_uniform_numbers_are_uniform_below_one():
     assert len(np.unique(numbers)) > 0.99 * numbers.size
     assert numbers.min() >= 0 and numbers.max() < 1
     assert np.abs(np.histogram(numbers, bins=10, range=(0, 1))[0] / numbers.size - 0.1).max() < 0.01
+
+
+def test_a_first_piece_that_continues_a_word_loses_its_mark(tiny_tokenizer):
+    ids = torch.tensor([tiny_tokenizer.convert_tokens_to_ids(["##s", "the", "[SEP]"])])
+    assert spelled(tiny_tokenizer, ids) == ["s the"]
