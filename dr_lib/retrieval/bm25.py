@@ -151,6 +151,25 @@ class Bm25:
         bar.close()
         return Ranking(query_ids if query_ids is not None else [str(i) for i in range(len(queries))], rows, scores)
 
+    def pair_scores(self, queries: Sequence[str], owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The scores of some passages of each query, those that share no word with it (0) included.
+
+        Args:
+            queries: texts.
+            owners: `[pairs]` the query of each pair, ascending.
+            rows: `[pairs]` the passage of each pair.
+
+        Returns:
+            `[pairs]` float32, in the order of the pairs.
+        """
+        scores, words = np.zeros(len(rows), np.float32), self._words(queries)
+        for start, stop in self._groups(words):
+            part = slice(*np.searchsorted(owners, [start, stop]))
+            found = words[start:stop] @ self._weights
+            found.sort_indices()  # it is then looked up by halving, not from end to end
+            scores[part] = np.asarray(found[owners[part] - start, rows[part]]).reshape(-1)
+        return scores
+
     def _words(self, queries: Sequence[str]) -> sparse.csr_matrix:
         """How often each known word occurs in each query: `[queries, words]` float32."""
         found = list(self._tokenizer.streaming_tokenize(queries, update_vocab=False, allow_empty=False))

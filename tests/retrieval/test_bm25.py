@@ -101,6 +101,20 @@ def test_results_do_not_depend_on_chunks_or_groups(texts, monkeypatch):
     assert (whole.rows == parts.rows).all() and (whole.scores == parts.scores).all()
 
 
+def test_scores_of_pairs_are_those_of_the_ranking_and_0_without_a_common_word(texts, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "MATCHES", 50)
+    index = Bm25.build(texts, progress=False)
+    ranking = index.search(WORDS, k=len(texts))
+    owners, rows = (axis.ravel() for axis in np.indices((len(WORDS), len(texts))))
+    expected = np.zeros((len(WORDS), len(texts)), np.float32)
+    for query, (places, scores) in enumerate(zip(ranking.rows, ranking.scores, strict=True)):
+        expected[query, places[places >= 0]] = scores[places >= 0]
+    assert np.array_equal(index.pair_scores(WORDS, owners, rows), expected.ravel())
+    assert expected.min() == 0 < expected.max()
+
+
 def test_k_beyond_the_collection_is_cut(texts):
     assert Bm25.build(texts, progress=False).search(["moon"], k=5000).depth == 120
 
