@@ -1,6 +1,7 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
 from dr_lib.evaluation.answers import answer_accuracy
+from dr_lib.evaluation.candidates import candidate_scores, evaluate_candidates, rank_candidates
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
@@ -36,7 +37,9 @@ __all__ = [
     "answer_accuracy",
     "bootstrap_interval",
     "bootstrap_intervals",
+    "candidate_scores",
     "evaluate",
+    "evaluate_candidates",
     "holm",
     "load_paper",
     "load_papers",
@@ -49,6 +52,7 @@ __all__ = [
     "r_precision",
     "randomisation_test",
     "randomisation_tests",
+    "rank_candidates",
     "row_label",
     "smallest_detectable_difference",
     "stratify",

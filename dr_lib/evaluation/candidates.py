@@ -1,0 +1,110 @@
+"""Response selection: rank a context's own candidates, and measure R@1 and MRR (DPR-PAQ, Table 3).
+
+Each context is compared with its own candidates only (20 in ConvAI2, 100 in DSTC7, 10 in Ubuntu v2), so values of sets
+with different numbers of candidates do not compare. Rules: a wrong candidate with the score of the right one counts as
+above it, so equal vectors score the worst rank; a candidate with the very text of the right one is right, too. Contexts
+are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). Page of the book: ideas/evaluation.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import datasets
+import numpy as np
+
+from dr_lib.collections.dialogue import CandidateSet
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.models.dense import DenseEncoder
+from dr_lib.retrieval import encode, exact_scores
+from dr_lib.tokens.layout import Side
+from dr_lib.tokens.store import TokenStore
+
+CONTEXT_LENGTH = 256
+
+
+def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Rank of the right candidate among each context's own, from 1.
+
+    Args:
+        contexts: `[contexts, hidden]` float32.
+        texts: `[texts, hidden]` float16 or float32.
+        candidates: `[contexts, most]` int64, rows of `texts`; -1 for none.
+        correct: `[contexts]` int64, row of the right one.
+
+    Returns:
+        `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
+
+    Raises:
+        InputError: shapes that do not fit, or a right candidate that is not among its context's.
+
+    Example:
+        >>> texts = np.eye(3, dtype=np.float32)
+        >>> rank_candidates(texts[:1], texts, np.array([[1, 0, 2]]), np.array([0])).tolist()
+        [1]
+    """
+    if not len(contexts) == len(candidates) == len(correct) or not (candidates == correct[:, None]).any(axis=1).all():
+        problem = f"{len(contexts)} contexts, candidates {candidates.shape}, {len(correct)} right ones"
+        fix = "Give each context its candidates, with the right one among them."
+        raise InputError(f"they do not fit: {problem}", where="candidates", fix=fix)
+    rows = np.concatenate([correct[:, None], np.maximum(candidates, 0)], axis=1)
+    scores = exact_scores(np.ascontiguousarray(contexts, np.float32), texts, rows)
+    wrong = (candidates >= 0) & (candidates != correct[:, None])
+    return 1 + (wrong & (scores[:, 1:] >= scores[:, :1])).sum(axis=1)
+
+
+def candidate_scores(ranks: np.ndarray, query_ids: list[str]) -> Scores:
+    """R@1 and MRR of each context from the rank of its right candidate.
+
+    Example:
+        >>> candidate_scores(np.array([1, 4]), ["a", "b"]).values
+        {'R@1': array([1., 0.], dtype=float32), 'MRR': array([1.  , 0.25], dtype=float32)}
+    """
+    return Scores(query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks})
+
+
+def evaluate_candidates(
+    encoder: DenseEncoder,
+    dialogues: CandidateSet,
+    *,
+    context_encoder: DenseEncoder | None = None,
+    context_length: int = CONTEXT_LENGTH,
+    side: Side = "left",
+    tokens_per_batch: int = 8_192,
+    precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
+    folder: Path | None = None,
+    progress: bool = True,
+) -> Scores:
+    """Encode a set's contexts and distinct responses, and score it.
+
+    Args:
+        encoder: of the responses, cut to its `passage_length`; and of the contexts where these have none of their own.
+        dialogues: contexts with candidates.
+        context_encoder: a second encoder, for contexts.
+        context_length: longest context in tokens, special tokens included.
+        side: the end that a long context loses.
+        tokens_per_batch, precision: of encoding, as in `retrieval.encode`.
+        folder: where tokens and vectors are kept; a temporary one if None.
+        progress: show bars.
+
+    Raises:
+        InputError: a context longer than the encoder has positions, or encoders of different widths.
+    """
+    with tempfile.TemporaryDirectory(prefix="candidates-") as scratch:
+        place = Path(folder or scratch)
+        shape = {"title": "none", "tokens_per_batch": tokens_per_batch, "precision": precision, "progress": progress}
+        length = encoder.settings.passage_length
+        texts = _encode(encoder, dialogues.texts, place / "texts", max_length=length, **shape)
+        reader = context_encoder or encoder
+        contexts = _encode(
+            reader, dialogues.contexts, place / "contexts", max_length=context_length, side=side, **shape
+        )
+        ranks = rank_candidates(contexts, texts, dialogues.candidates, dialogues.correct)
+    return candidate_scores(ranks, dialogues.query_ids)
+
+
+def _encode(encoder: DenseEncoder, texts: list[str], place: Path, **options: object) -> np.ndarray:
+    rows = datasets.Dataset.from_dict({"text": texts})
+    store = TokenStore.build(rows, encoder.tokenizer, place / "tokens", columns=("text",), progress=False)
+    return encode(encoder, store, place / "vectors.npy", normalise=encoder.settings.normalise, **options)

@@ -1,0 +1,107 @@
+"""Ranks among candidates against ir-measures and against plain loops over single texts."""
+
+import ir_measures
+import numpy as np
+import pytest
+import torch
+from ir_measures import RR
+
+from dr_lib.collections import CandidateSet, Exchange
+from dr_lib.errors import InputError
+from dr_lib.evaluation import candidate_scores, evaluate_candidates, rank_candidates
+from dr_lib.models import DenseEncoder, save_masked_lm
+from dr_lib.tokens import TokenStore
+
+
+def test_ranks_equal_those_of_ir_measures_where_nothing_is_tied():
+    rng = np.random.default_rng(0)
+    contexts, texts = rng.standard_normal((30, 8)).astype(np.float32), rng.standard_normal((99, 8)).astype(np.float32)
+    candidates = np.stack([rng.permutation(99)[:20] for _ in range(30)])
+    correct = candidates[np.arange(30), rng.integers(0, 20, 30)]
+    run = {
+        str(i): {str(row): float(contexts[i].astype(float) @ texts[row].astype(float)) for row in candidates[i]}
+        for i in range(30)
+    }
+    qrels = {str(i): {str(row): 1} for i, row in enumerate(correct)}
+    expected = {m.query_id: m.value for m in ir_measures.iter_calc([RR], qrels, run)}
+    ranks = rank_candidates(contexts, texts, candidates, correct)
+    assert (1 / ranks).tolist() == pytest.approx([expected[str(i)] for i in range(30)])
+
+
+def test_equal_scores_count_as_above():
+    """Three wrong candidates with the vector of the right one: rank 4, whatever their order."""
+    contexts, texts = np.ones((2, 3), np.float32), np.ones((5, 3), np.float32)
+    candidates = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+    assert rank_candidates(contexts, texts, candidates, np.array([0, 3])).tolist() == [4, 4]
+
+
+def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
+    texts = np.array([[1.0], [2.0], [0.0]], np.float32)
+    candidates = np.array([[0, 0, 2, -1], [1, 2, 0, 0]])
+    assert rank_candidates(np.ones((2, 1), np.float32), texts, candidates, np.array([0, 0])).tolist() == [1, 2]
+
+
+def test_scores_are_those_of_the_ranks():
+    scores = candidate_scores(np.array([1, 2, 5]), ["a", "b", "c"])
+    assert scores.query_ids == ["a", "b", "c"]
+    assert scores.mean("R@1") == pytest.approx(1 / 3) and scores.mean("MRR") == pytest.approx((1 + 0.5 + 0.2) / 3)
+
+
+def test_what_does_not_fit_is_refused():
+    vectors = np.ones((2, 3), np.float32)
+    for candidates, correct in (([[0], [1]], [1, 1]), ([[0]], [0])):
+        with pytest.raises(InputError, match="fit"):
+            rank_candidates(vectors, vectors, np.array(candidates), np.array(correct))
+
+
+@pytest.fixture
+def encoders(tiny_bert, tiny_tokenizer, tmp_path) -> list[DenseEncoder]:
+    for seed in (0, 1):
+        save_masked_lm(tiny_bert(seed), tiny_tokenizer, tmp_path / str(seed))
+    return [DenseEncoder.from_pretrained(tmp_path / str(seed), passage_length=12) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sentences, tmp_path, two):
+    rng = np.random.default_rng(0)
+    words = " ".join(sentences).split()
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(12)]
+    exchanges = [
+        Exchange(tuple(" ".join(rng.choice(words, 9)) for _ in range(3)), texts[i], tuple(texts[i : i + 6]))
+        for i in range(6)
+    ]
+    dialogues = CandidateSet.of("made", exchanges)
+    reader = encoders[1] if two else encoders[0]
+    options = {"context_length": 16, "precision": "fp32", "progress": False}
+    options["context_encoder"] = encoders[1] if two else None
+    found = evaluate_candidates(encoders[0], dialogues, folder=tmp_path / "work", **options)
+
+    def vector(encoder, part, row, **shape):
+        store = TokenStore.open(tmp_path / "work" / part / "tokens")
+        with torch.inference_mode():
+            return encoder(store.batch(np.array([row]), title="none", **shape))[0].numpy()
+
+    for i, exchange in enumerate(exchanges):
+        context = vector(reader, "contexts", i, max_length=16, side="left")
+        rows = {text: dialogues.texts.index(text) for text in exchange.candidates}
+        others = {text: vector(encoders[0], "texts", row, max_length=12) for text, row in rows.items()}
+        cosines = {text: context @ v / np.linalg.norm(context) / np.linalg.norm(v) for text, v in others.items()}
+        own = cosines.pop(exchange.response)
+        ahead = [1 + sum(value > own + reach for value in cosines.values()) for reach in (1e-5, -1e-5)]
+        assert ahead[0] <= round(1 / found.per_query("MRR")[i]) <= ahead[1]
+
+
+def test_contexts_keep_their_last_turns(encoders, tmp_path):
+    """What stands before the last tokens of a long context changes nothing."""
+    end = "the decoder cannot see the generator replaces masked words with likely ones and the encoder"
+    sets = [
+        CandidateSet.of("x", [Exchange((start, end), "New York", ("New York", "hides some", "inner product"))])
+        for start in ("short queries", "passages that look relevant to a weak retriever")
+    ]
+    for length, same in ((8, True), (64, False)):
+        for number, one in enumerate(sets):
+            evaluate_candidates(
+                encoders[0], one, folder=tmp_path / f"{length}-{number}", context_length=length, progress=False
+            )
+        first, second = (np.load(tmp_path / f"{length}-{number}" / "contexts" / "vectors.npy") for number in (0, 1))
+        assert np.allclose(first, second, atol=1e-6) == same
