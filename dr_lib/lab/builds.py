@@ -107,12 +107,7 @@ def build_retriever(
     folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, collection: Collection, options: Finetuning
 ) -> None:
     """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`."""
-    start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
-    encoder = DenseEncoder.from_pretrained(
-        start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
-        temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
-        title=recipe.title,
-    )  # fmt: skip
+    encoder = start_encoder(inputs, recipe, base, options)
     second = None if options.shared else copy.deepcopy(encoder)
     module = BiEncoder(
         encoder, temperature=options.temperature, blocks=options.blocks, normalise=options.normalise,
@@ -133,6 +128,21 @@ def build_retriever(
     encoder.save(folder / "model")
     if second is not None:
         second.save(folder / "passage_model")
+
+
+def start_encoder(inputs: Inputs, recipe: Recipe, base: Origin, options: Finetuning) -> DenseEncoder:
+    """The encoder that every retriever of a recipe starts from: the pre-trained one, or the base model's."""
+    start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
+    return DenseEncoder.from_pretrained(
+        start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
+        temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
+        title=recipe.title,
+    )  # fmt: skip
+
+
+def build_untuned(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin) -> None:
+    """`model/`: the starting encoder as a retriever, as it is."""
+    start_encoder(inputs, recipe, base, recipe.finetuning).save(folder / "model")
 
 
 def examples(collection: Collection, inputs: Inputs) -> Examples:

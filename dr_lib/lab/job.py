@@ -41,7 +41,7 @@ def run_job(job: Job, cache: Cache) -> Record:
     training = {
         name: training_facts(cache.folder(stages[name]), manifests[name])
         for name in ("pretrained", "retriever")
-        if name in stages
+        if name in stages and (cache.folder(stages[name]) / "log.json").is_file()
     }
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     return Record(

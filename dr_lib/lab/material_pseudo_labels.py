@@ -8,16 +8,16 @@ ideas/passage-centric.
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from dr_lib import retrieval
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.lab import reranking, stages
 from dr_lib.lab.builds import Inputs, encoding_budget, open_encoder, positives_of
+from dr_lib.lab.maker_specs import PseudoLabelsSpec
 from dr_lib.lab.material_texts import questions
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin
@@ -26,7 +26,6 @@ from dr_lib.lab.stage import Stage
 from dr_lib.materials.pseudo_labels import (
     PAPERS_THRESHOLDS,
     Probability,
-    check_thresholds,
     count_labels,
     label,
     probabilities,
@@ -36,80 +35,53 @@ from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import runtime
 from dr_lib.training.reranker import Loss
 
-Pool = Literal["train", "questions"]
-First = Literal["bm25", "dense"]
 TRAINED: dict[Probability, Loss] = {"sigmoid": "pointwise", "softmax": "listwise"}
 """How the scorer is trained: a sigmoid says something of logits that were trained pair by pair only."""
 
 
-def pseudo_labels(
-    means: Means,
-    *,
-    pool: Pool = "train",
-    first: First = "bm25",
-    depth: int = 50,
-    s_pos: float = 0.9,
-    s_neg: float = 0.1,
-    probability: Probability = "sigmoid",
-    per_passage: int = 1,
-    seed: int = 0,
-) -> Stage:
+def pseudo_labels(means: Means, *, seed: int = 0) -> Stage:
     """Pairs in the folder format of all pairs: `queries/`, `examples/`, and `counts.json`.
 
     Args:
-        means: the recipe's `makers.cross_encoder` says how the scorer is trained, on the labelled queries of the split
-            train with BM25 negatives.
-        pool: whose queries are labelled: those of the split train, their labels hidden (but the scorer has been
-            trained on them), or questions generated about the passages.
-        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR). Only
-            the latter depends on the recipe's seed.
-        depth: candidates a query (PAIR's helper: 50).
-        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
-        probability: of a candidate, see `materials.pseudo_labels.probabilities`; "sigmoid" trains the scorer pair by
-            pair, "softmax" listwise.
-        per_passage: questions generated a passage, for the pool "questions".
-        seed: of the scorer and of the questions.
-
-    Raises:
-        InputError: an unknown choice, or what the parts refuse.
+        means: the recipe's `makers.pseudo_labels` says which pairs are wanted, its `makers.cross_encoder` how the
+            scorer is trained, on the labelled queries of the split train with BM25 negatives.
+        seed: of the scorer and of generated questions.
     """
-    check_thresholds(s_pos, s_neg)
-    for name, value, valid in (
-        ("pool", pool, Pool),
-        ("first", first, First),
-        ("probability", probability, Probability),
-    ):
-        if value not in get_args(valid):
-            raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(get_args(valid))}.")
-    asked = questions(means, per_passage=per_passage, seed=seed) if pool == "questions" else means.train_queries
-    found = candidates(means, pool, asked, first, depth)
-    scores = candidate_scores(means, pool, asked, found, TRAINED[probability], seed)
-    params = {"pool": pool, "s_pos": s_pos, "s_neg": s_neg, "probability": probability}
-    build = partial(build_pseudo_labels, collection=means.collection, **params)
+    chosen = means.recipe.makers.pseudo_labels
+    asked = means.train_queries
+    if chosen.pool == "questions":
+        asked = questions(means, per_passage=chosen.per_passage, seed=seed)
+    found = candidates(means, asked)
+    scores = candidate_scores(means, asked, found, seed)
+    params = chosen.model_dump(mode="json", include={"pool", "s_pos", "s_neg", "probability"})
+    build = partial(build_pseudo_labels, collection=means.collection, chosen=chosen)
     inputs = {"queries": asked, "candidates": found, "scores": scores}
     return Stage("pseudo_labels", 1, params, build, inputs)
 
 
-def candidates(means: Means, pool: Pool, asked: Stage, first: First, depth: int) -> Stage:
-    """What the first retriever finds for each query of the pool; `ranking/`."""
-    recipe, collection, params = means.recipe, means.collection, {"pool": pool, "first": first, "depth": depth}
-    if first == "bm25":
+def candidates(means: Means, asked: Stage) -> Stage:
+    """What the first retriever finds for each query of the pool `asked`; `ranking/`."""
+    recipe, collection, chosen = means.recipe, means.collection, means.recipe.makers.pseudo_labels
+    params: dict[str, Any] = chosen.model_dump(mode="json", include={"pool", "first", "depth"})
+    if chosen.first == "bm25":
         inputs = {"queries": asked, "index": stages.bm25_index(collection, recipe.title != "none")}
-        build = partial(build_bm25_candidates, collection=collection, pool=pool, depth=depth)
+        build = partial(build_bm25_candidates, collection=collection, chosen=chosen)
     else:
         inputs = {"queries": asked, "retriever": means.first_retriever, "vectors": means.first_vectors}
-        build = partial(build_dense_candidates, recipe=recipe, depth=depth)
+        build = partial(build_dense_candidates, recipe=recipe)
         params |= {"query_length": recipe.query_length}
-    cost = float(pool_size(means, pool) * len(collection.passages))
+    cost = float(pool_size(means) * len(collection.passages))
     return Stage("candidates", 1, params, build, inputs, cost=cost)
 
 
-def candidate_scores(means: Means, pool: Pool, asked: Stage, found: Stage, loss: Loss, seed: int) -> Stage:
+def candidate_scores(means: Means, asked: Stage, found: Stage, seed: int) -> Stage:
     """The cross-encoder's score of each candidate; `scores.npy` `[queries, depth]` float32, -inf for none."""
-    scorer = reranking.cross_encoder(means, means.negatives, loss=loss, seed=seed)
+    chosen = means.recipe.makers.pseudo_labels
+    scorer = reranking.cross_encoder(means, means.negatives, loss=TRAINED[chosen.probability], seed=seed)
     inputs = reranking.tokens(means, "train") | {"candidates": found, "scorer": scorer}
-    inputs["queries"] = inputs["queries"] if pool == "train" else in_tokens_of(reranking.reader_of(means), means, asked)
-    cost = reranking.scoring_cost(means, pool_size(means, pool) * int(found.params["depth"]))
+    if chosen.pool == "questions":
+        inputs["queries"] = in_tokens_of(reranking.reader_of(means), means, asked)
+    cost = reranking.scoring_cost(means, pool_size(means) * chosen.depth)
     return Stage("candidate_scores", 1, {}, build_candidate_scores, inputs, cost=cost)
 
 
@@ -122,9 +94,10 @@ def in_tokens_of(reader: Origin, means: Means, asked: Stage) -> Stage:
     return Stage("tokens", 1, {"part": "questions", **params}, partial(build_question_tokens, reader=reader), inputs)
 
 
-def pool_size(means: Means, pool: Pool) -> int:
+def pool_size(means: Means) -> int:
     """About how many queries there are to label."""
-    return len(means.collection.qrels("train")) if pool == "train" else len(means.collection.passages)
+    chosen, collection = means.recipe.makers.pseudo_labels, means.collection
+    return len(collection.qrels("train")) if chosen.pool == "train" else chosen.per_passage * len(collection.passages)
 
 
 def build_question_tokens(folder: Path, inputs: Inputs, *, reader: Origin) -> None:
@@ -133,14 +106,14 @@ def build_question_tokens(folder: Path, inputs: Inputs, *, reader: Origin) -> No
     TokenStore.build(Texts.open(inputs["texts"]).strings, tokenizer, folder / "store", columns=("text",))
 
 
-def build_bm25_candidates(folder: Path, inputs: Inputs, *, collection: Collection, pool: Pool, depth: int) -> None:
+def build_bm25_candidates(folder: Path, inputs: Inputs, *, collection: Collection, chosen: PseudoLabelsSpec) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
-    asked = Texts.open(inputs["queries"]).strings if pool == "questions" else collection.queries("train")
+    asked = Texts.open(inputs["queries"]).strings if chosen.pool == "questions" else collection.queries("train")
     index = retrieval.Bm25.open(inputs["index"] / "index")
-    index.search(asked["text"][:], depth, progress=True).save(folder / "ranking")
+    index.search(asked["text"][:], chosen.depth, progress=True).save(folder / "ranking")
 
 
-def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe, depth: int) -> None:
+def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:
     """`ranking/`: the passages nearest to each query of the pool."""
     encoder = open_encoder(inputs["retriever"] / "model")
     asked = retrieval.encode(
@@ -148,7 +121,7 @@ def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe, dept
         title="none", tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
-    scores, rows = retrieval.search(asked, passages, depth, device=runtime.device())
+    scores, rows = retrieval.search(asked, passages, recipe.makers.pseudo_labels.depth, device=runtime.device())
     retrieval.Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
 
 
@@ -162,23 +135,20 @@ def build_candidate_scores(folder: Path, inputs: Inputs) -> None:
     np.save(folder / "scores.npy", scores)
 
 
-def build_pseudo_labels(
-    folder: Path, inputs: Inputs, *, collection: Collection, pool: Pool, s_pos: float, s_neg: float,
-    probability: Probability,
-) -> None:  # fmt: skip
+def build_pseudo_labels(folder: Path, inputs: Inputs, *, collection: Collection, chosen: PseudoLabelsSpec) -> None:
     """`queries/` and `examples/`; `counts.json` for the thresholds chosen and for those of PAIR's Table 5."""
     rows = np.array(retrieval.Ranking.open(inputs["candidates"] / "ranking").rows)
-    chances = probabilities(np.load(inputs["scores"] / "scores.npy"), probability)
-    known = known_passages(inputs, collection, pool)
+    chances = probabilities(np.load(inputs["scores"] / "scores.npy"), chosen.probability)
+    known = known_passages(inputs, collection, chosen.pool)
     table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
-    chosen = count_labels(rows, chances, s_pos, s_neg, known)
-    found = label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages))
+    counts = count_labels(rows, chances, chosen.s_pos, chosen.s_neg, known)
+    found = label(rows, chances, s_pos=chosen.s_pos, s_neg=chosen.s_neg, passages=len(collection.passages))
     found.save(folder / "examples")
     shutil.copytree(inputs["queries"] / "store", folder / "queries")
-    write_json(folder / "counts.json", {"chosen": chosen, "thresholds": table})
+    write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
 
 
-def known_passages(inputs: Inputs, collection: Collection, pool: Pool) -> list[np.ndarray]:
+def known_passages(inputs: Inputs, collection: Collection, pool: str) -> list[np.ndarray]:
     """What the labelling does not see: the judged passages of a training query, or the one a question was made from."""
     if pool == "train":
         return positives_of(collection, "train")

@@ -16,10 +16,10 @@ from dr_lib.collections import Collection
 from dr_lib.files import write_json
 from dr_lib.lab.builds import Inputs, document_order, examples
 from dr_lib.lab.cost import bert_work
+from dr_lib.lab.maker_specs import GeneratorTraining
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_writer
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.specs import GeneratorTraining
 from dr_lib.lab.stage import Stage
 from dr_lib.materials import continuations as going_on
 from dr_lib.materials import questions as asking

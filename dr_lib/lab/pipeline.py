@@ -27,6 +27,11 @@ class Pipeline:
     pretrained: Stage | None
 
     @cached_property
+    def untuned(self) -> Stage:
+        """The pre-trained encoder as a retriever, without any fine-tuning (DPR-PAQ Table 4, "w/o FT")."""
+        return stages.untuned(self.means.recipe, self.means.base, self.pretrained)
+
+    @cached_property
     def retriever1(self) -> Stage:
         """Trained with BM25 negatives."""
         return self._finetuned(self.means.negatives)
@@ -72,6 +77,8 @@ class Pipeline:
 
     def last(self, final: Final) -> tuple[Stage, Stage | None]:
         """The retriever that the pipeline ends with (under a re-ranker: whose candidates it reads), its negatives."""
+        if final == "pretrained":
+            return self.untuned, None
         if final == "retriever1":
             return self.retriever1, self.means.negatives
         return (self.distilled, self.taught) if final == "distilled" else (self.retriever2, self.mined)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from dr_lib.lab.specs import Finetuning, Spec
 
-Final = Literal["retriever1", "retriever2", "reranker", "distilled"]
-"""Where the pipeline ends; what comes before is built as far as it is needed."""
+Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
+"""Where the pipeline ends; what comes before is built as far as it is needed. "pretrained" is not fine-tuned at all."""
 
 
 class MiningSpec(Spec):

@@ -13,12 +13,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, write_text
+from dr_lib.lab.maker_specs import MakersSpec
 from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
 from dr_lib.lab.specs import (
     CollectionSpec,
     EvaluationSpec,
     Finetuning,
-    MakersSpec,
     NegativesSpec,
     ObjectiveSpec,
     Pretraining,
@@ -117,7 +117,8 @@ class Recipe(Spec):
         """All keys as plain JSON values, with the last part in place of a path: what a record holds."""
         values = self.model_dump(mode="json")
         places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
-        for holder, key in [*places, *((maker, "model") for maker in values["makers"].values())]:
+        makers = [maker for maker in values["makers"].values() if "model" in maker]
+        for holder, key in [*places, *((maker, "model") for maker in makers)]:
             if holder[key] and is_place(holder[key]):
                 holder[key] = Path(holder[key]).expanduser().resolve().name
         return values

@@ -161,56 +161,6 @@ class NegativesSpec(Spec):
     seed: int = Field(default=0, ge=0)
 
 
-class GeneratorTraining(Training):
-    """Training of the question generator or of the continuation model, where no public checkpoint is named.
-
-    Args:
-        model: name or folder of a ready model with its own tokenizer; None trains one here from the base model.
-        tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
-    """
-
-    model: str | None = None
-    steps: int = Field(default=20_000, gt=0)
-    learning_rate: float = Field(default=5e-4, gt=0)
-    tokens_per_batch: int = Field(default=16_384, gt=0)
-
-
-class CrossEncoderTraining(Training):
-    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13: group 64, rate 3e-5).
-
-    Args:
-        model: name or folder of the encoder it starts from; None starts from the recipe's base model.
-        batch_queries: queries of one step.
-        negatives: hard negatives scored beside each positive.
-        length: longest pair of query and passage in pieces (SimLM: 192).
-        gradient: through all scored passages (paper), or through the hardest quarter only (released).
-        r_drop: score each pair twice and ask for agreement, as the released code does; the paper does not.
-    """
-
-    model: str | None = None
-    steps: int = Field(default=20_000, gt=0)
-    learning_rate: float = Field(default=3e-5, gt=0)
-    batch_queries: int = Field(default=64, gt=0)
-    negatives: int = Field(default=63, gt=0)
-    length: int = Field(default=192, gt=4)
-    gradient: Literal["paper", "released"] = "paper"
-    r_drop: bool = False
-
-
-class MakersSpec(Spec):
-    """The trainings that make materials: what some pre-training methods read beside the passages.
-
-    Args:
-        questions: question generator (passage to query).
-        continuations: causal LM that goes on where a passage ends.
-        cross_encoder: scorer of PAIR's pseudo-labels.
-    """
-
-    questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
-    continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
-    cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
-
-
 class EvaluationSpec(Spec):
     """What is measured.
 

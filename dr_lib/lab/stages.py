@@ -120,6 +120,16 @@ def finetuning(
     return Stage("retriever", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
 
 
+def untuned(recipe: Recipe, base: Origin, pretrained: Stage | None) -> Stage:
+    """A retriever that was never fine-tuned: the encoder as pre-training (or the base model) left it."""
+    params = {
+        "title": recipe.title, "lengths": [recipe.query_length, recipe.passage_length], "pooling": recipe.pooling,
+        "normalise": recipe.finetuning.normalise, **({} if pretrained else base.params("base")),
+    }  # fmt: skip
+    inputs = {"pretrained": pretrained} if pretrained else base.inputs("base")
+    return Stage("untuned", 1, params, partial(builds.build_untuned, recipe=recipe, base=base), inputs)
+
+
 def passage_vectors(
     recipe: Recipe, collection: Collection, base: Origin, retriever: Stage, passages: Stage
 ) -> Stage:  # fmt: skip

@@ -34,10 +34,12 @@ class Way:
     evaluation: Stage
 
     def stages(self) -> dict[str, Stage]:
-        """Every stage by a name, those that are only inputs of others under their kind."""
-        own = {name: stage for name, stage in vars(self).items() if isinstance(stage, Stage)}
+        """Every stage that the evaluation rests on by a name, those that are only inputs of others under their kind."""
+        walked = {stage.key: stage for stage in self.evaluation.walk()}
+        named = {name: stage for name, stage in vars(self).items() if isinstance(stage, Stage)}
+        own = {name: stage for name, stage in named.items() if stage.key in walked}
         known = {stage.key for stage in own.values()}
-        return {stage.kind: stage for stage in self.evaluation.walk() if stage.key not in known} | own
+        return {stage.kind: stage for stage in walked.values() if stage.key not in known} | own
 
 
 def unfold(recipe: Recipe) -> Way:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
+from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.pipeline_builds import build_mined, joined_lists
 from dr_lib.lab.way import unfold
 from dr_lib.retrieval import Ranking
@@ -30,6 +33,16 @@ def test_the_second_retriever_learns_from_what_the_first_one_found(recipe, cache
     assert second.retriever.key != first.retriever.key
     scores = Scores.load(cache.get(second.evaluation) / "scores.json")
     assert 0 <= scores.mean("MRR@10") <= 1
+
+
+def test_a_pipeline_that_ends_before_fine_tuning_has_the_pre_trained_weights(recipe, cache):
+    way = unfold(recipe.with_(final="pretrained"))
+    trained, used = (cache.get(stage) / "model" / "model.safetensors" for stage in (way.pretrained, way.retriever))
+    before, after = load_file(trained), load_file(used)
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert torch.equal(before[f"bert.{name}"], after[name])
+    record = run_job(Job("t", "untuned", "smoke", way.recipe), cache)
+    assert list(record.training) == ["pretrained"]
 
 
 def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(recipe, cache):
