@@ -85,15 +85,10 @@ def label(
 
 def judged(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float) -> tuple[np.ndarray, np.ndarray]:
     """`[queries, depth]` bool twice: passages above `s_pos`, and passages below `s_neg`."""
-    check_thresholds(s_pos, s_neg)
-    present = np.asarray(rows) >= 0
-    return present & (chances > s_pos), present & (chances < s_neg)
-
-
-def check_thresholds(s_pos: float, s_neg: float) -> None:
-    """Raise `InputError` unless both lie in [0, 1], the first above the second."""
     if not 0 <= s_neg < s_pos <= 1:
         raise InputError(f"s_pos {s_pos} and s_neg {s_neg}", where="s_pos", fix="Give 0 <= s_neg < s_pos <= 1.")
+    present = np.asarray(rows) >= 0
+    return present & (chances > s_pos), present & (chances < s_neg)
 
 
 def count_labels(

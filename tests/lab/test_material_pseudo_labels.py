@@ -11,7 +11,7 @@ from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
 
-ALMOST_ALL = {"s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
+ALL = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
 
 
 @pytest.fixture
@@ -24,8 +24,16 @@ def recipe(tiny_recipe):
 
 
 @pytest.fixture
-def means(recipe):
-    return open_means(recipe)
+def labelled(recipe):
+    """Means and stage of the pseudo-labels: `labelled(depth=6)`; a key with `__` is one of the whole recipe."""
+
+    def make(**chosen):
+        changes = {key if "__" in key or key == "seed" else f"makers__pseudo_labels__{key}": value
+                   for key, value in chosen.items()}  # fmt: skip
+        means = open_means(recipe.with_(**changes))
+        return means, material("pseudo_labels", means)
+
+    return make
 
 
 def by_kind(stage):
@@ -33,8 +41,8 @@ def by_kind(stage):
 
 
 @pytest.mark.parametrize(("pool", "first"), [("train", "bm25"), ("train", "dense"), ("questions", "bm25")])
-def test_pairs_come_from_each_pool_and_each_retriever(pool, first, means, cache):
-    stage = material("pseudo_labels", means, pool=pool, first=first, depth=6, **ALMOST_ALL)
+def test_pairs_come_from_each_pool_and_each_retriever(pool, first, labelled, cache):
+    means, stage = labelled(pool=pool, first=first, **ALL)
     folder = cache.get(stage)
     examples, queries = Examples.open(folder / "examples"), TokenStore.open(folder / "queries")
     found = Ranking.open(cache.get(by_kind(stage)["candidates"]) / "ranking").rows
@@ -49,8 +57,8 @@ def test_pairs_come_from_each_pool_and_each_retriever(pool, first, means, cache)
         assert len(queries) == 12
 
 
-def test_counts_tell_the_labels_and_what_nobody_looked_at(means, cache):
-    stage = material("pseudo_labels", means, depth=6, **ALMOST_ALL)
+def test_counts_tell_the_labels_and_what_nobody_looked_at(labelled, cache):
+    _, stage = labelled(**ALL)
     counts = read_json(cache.get(stage) / "counts.json")
     chosen = counts["chosen"]
     examples = Examples.open(cache.get(stage) / "examples")
@@ -61,27 +69,25 @@ def test_counts_tell_the_labels_and_what_nobody_looked_at(means, cache):
     assert [row["s_pos"] for row in counts["thresholds"]] == [0.9, 0.8, 0.7, 0.6]
 
 
-def test_other_thresholds_score_nothing_again(means):
-    stages = [material("pseudo_labels", means, depth=6, s_pos=high, s_neg=1 - high) for high in (0.9, 0.8)]
+def test_other_thresholds_score_nothing_again(labelled):
+    stages = [labelled(s_pos=high, s_neg=0.1)[1] for high in (0.9, 0.8)]
     first, second = ({one.key for one in stage.walk()} for stage in stages)
     assert first ^ second == {stage.key for stage in stages}
 
 
-def test_the_scorer_is_trained_for_the_probability_that_is_asked_of_it(means):
-    pointwise, listwise = (
-        by_kind(material("pseudo_labels", means, probability=name))["cross_encoder"] for name in ("sigmoid", "softmax")
-    )
+def test_the_scorer_is_trained_for_the_probability_that_is_asked_of_it(labelled):
+    pointwise, listwise = (by_kind(labelled(probability=name)[1])["cross_encoder"] for name in ("sigmoid", "softmax"))
     assert pointwise.params["loss"] == "pointwise" and listwise.params["loss"] == "listwise"
 
 
-def test_the_pairs_do_not_depend_on_the_seed_of_a_run(recipe, means):
-    other = open_means(recipe.with_(seed=5))
-    assert material("pseudo_labels", other).key == material("pseudo_labels", means).key
-    assert material("pseudo_labels", other, first="dense").key != material("pseudo_labels", means, first="dense").key
+def test_the_pairs_do_not_depend_on_the_seed_of_a_run(labelled):
+    for first, same in (("bm25", True), ("dense", False)):
+        keys = {labelled(first=first, seed=seed)[1].key for seed in (0, 5)}
+        assert (len(keys) == 1) is same
 
 
-def test_softmax_thresholds_share_one_among_the_candidates(means, cache):
-    stage = material("pseudo_labels", means, depth=6, probability="softmax", s_pos=0.1, s_neg=0.05)
+def test_softmax_thresholds_share_one_among_the_candidates(labelled, cache):
+    _, stage = labelled(depth=6, probability="softmax", s_pos=0.1, s_neg=0.05)
     scores = np.load(cache.get(by_kind(stage)["candidate_scores"]) / "scores.npy")
     chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     counts = read_json(cache.get(stage) / "counts.json")["chosen"]
@@ -89,22 +95,21 @@ def test_softmax_thresholds_share_one_among_the_candidates(means, cache):
     assert (counts["queries_kept"], counts["positives"]) == (kept.sum(), (chances > 0.1).sum())
 
 
-def test_an_unsure_scorer_is_named_with_the_way_out(means, cache):
+def test_an_unsure_scorer_is_named_with_the_way_out(labelled, cache):
     with pytest.raises(InputError, match=r"no query has a passage scored above 0.9999 .*Lower s_pos"):
-        cache.get(material("pseudo_labels", means, depth=6, s_pos=0.9999))
+        cache.get(labelled(depth=6, s_pos=0.9999)[1])
 
 
 @pytest.mark.parametrize("wrong", [{"pool": "dev"}, {"first": "splade"}, {"probability": "rank"}, {"s_pos": 0.05}])
-def test_what_makes_no_sense_is_refused_before_anything_runs(wrong, means):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        material("pseudo_labels", means, **wrong)
+def test_what_makes_no_sense_is_refused_before_anything_runs(wrong, labelled):
+    with pytest.raises(InputError, match=r"makers\.pseudo_labels"):
+        labelled(**wrong)
 
 
-def test_questions_are_read_in_the_scorers_own_tokens(recipe, means, cache):
-    other = open_means(recipe.with_(makers__cross_encoder__model="embedded"))
+def test_questions_are_read_in_the_scorers_own_tokens(labelled, cache):
     asked, scored = (
-        by_kind(material("pseudo_labels", one, pool="questions"))["candidate_scores"].inputs["queries"]
-        for one in (means, other)
+        by_kind(labelled(pool="questions", **more)[1])["candidate_scores"].inputs["queries"]
+        for more in ({}, {"makers__cross_encoder__model": "embedded"})
     )
     assert asked.kind == "questions" and scored.kind == "tokens"
     stores = [TokenStore.open(cache.get(stage) / "store") for stage in (asked, scored)]

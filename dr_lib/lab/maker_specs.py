@@ -1,0 +1,92 @@
+"""How materials are made: trainings of the models that write and judge, and which of their judgements count.
+
+Page of the book: practice/adding-an-objective. A part of a recipe; a scale file (notebooks/scales) overrides it.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dr_lib.lab.specs import Spec, Training
+
+
+class GeneratorTraining(Training):
+    """Training of the question generator or of the continuation model, where no public checkpoint is named.
+
+    Args:
+        model: name or folder of a ready model with its own tokenizer; None trains one here from the base model.
+        tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
+    """
+
+    model: str | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=5e-4, gt=0)
+    tokens_per_batch: int = Field(default=16_384, gt=0)
+
+
+class CrossEncoderTraining(Training):
+    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13: group 64, rate 3e-5).
+
+    Args:
+        model: name or folder of the encoder it starts from; None starts from the recipe's base model.
+        batch_queries: queries of one step.
+        negatives: hard negatives scored beside each positive.
+        length: longest pair of query and passage in pieces (SimLM: 192).
+        gradient: through all scored passages (paper), or through the hardest quarter only (released).
+        r_drop: score each pair twice and ask for agreement, as the released code does; the paper does not.
+    """
+
+    model: str | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=3e-5, gt=0)
+    batch_queries: int = Field(default=64, gt=0)
+    negatives: int = Field(default=63, gt=0)
+    length: int = Field(default=192, gt=4)
+    gradient: Literal["paper", "released"] = "paper"
+    r_drop: bool = False
+
+
+class PseudoLabelsSpec(Spec):
+    """PAIR's pseudo-labels (section 3.3 and Table 5).
+
+    Args:
+        pool: whose queries are labelled: those of the split train, their own labels hidden (the scorer has been trained
+            on them, though), or questions generated about the passages.
+        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR), which
+            alone depends on the recipe's seed.
+        depth: candidates a query (PAIR's helper: 50).
+        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
+        probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or "softmax" over a
+            query's candidates of one that is trained listwise, whose scores have no absolute level.
+        per_passage: questions generated a passage, for the pool "questions".
+    """
+
+    pool: Literal["train", "questions"] = "train"
+    first: Literal["bm25", "dense"] = "bm25"
+    depth: int = Field(default=50, gt=0)
+    s_pos: float = Field(default=0.9, ge=0, le=1)
+    s_neg: float = Field(default=0.1, ge=0, le=1)
+    probability: Literal["sigmoid", "softmax"] = "sigmoid"
+    per_passage: int = Field(default=1, gt=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PseudoLabelsSpec":
+        if self.s_neg >= self.s_pos:
+            raise ValueError(f"s_neg {self.s_neg} is not below s_pos {self.s_pos}")
+        return self
+
+
+class MakersSpec(Spec):
+    """How materials are made: what some pre-training methods read beside the passages.
+
+    Args:
+        questions: question generator (passage to query).
+        continuations: causal LM that goes on where a passage ends.
+        cross_encoder: re-ranker, teacher and scorer of PAIR's pseudo-labels.
+        pseudo_labels: which pairs that scorer is sure of.
+    """
+
+    questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
+    pseudo_labels: PseudoLabelsSpec = Field(default_factory=PseudoLabelsSpec)
