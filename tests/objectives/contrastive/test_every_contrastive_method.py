@@ -1,0 +1,96 @@
+"""What holds for each method that compares: batches by number and size, chunks, texts of odd lengths."""
+
+import pytest
+import torch
+
+from dr_lib import objectives
+from dr_lib.errors import InputError
+from dr_lib.tokens import TokenBatch
+
+METHODS = ("ict", "bfs", "cocondenser", "paq", "reddit", "pair")
+
+
+def parts_of(batch) -> dict[str, TokenBatch]:
+    return {name: part for name, part in vars(batch).items() if isinstance(part, TokenBatch)}
+
+
+def tensors_of(batch) -> list[torch.Tensor]:
+    flat = [part for part in vars(batch).values() if isinstance(part, torch.Tensor)]
+    return flat + [one for part in parts_of(batch).values() for one in vars(part).values() if one is not None]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_is_the_same_whenever_it_is_asked_for_and_another_under_another_seed(name, batches_of):
+    forward = [tensors_of(batches_of(name)(step)) for step in range(5)]
+    again = batches_of(name)
+    for step in reversed(range(5)):
+        assert all(torch.equal(a, b) for a, b in zip(tensors_of(again(step)), forward[step], strict=True))
+    other = [tensors_of(batches_of(name, {"seed": 4})(step)) for step in range(5)]
+    assert any(
+        a.shape != b.shape or not torch.equal(a, b)
+        for ones, others in zip(forward, other, strict=True)
+        for a, b in zip(ones, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_holds_as_many_pairs_as_fit_the_budget_or_as_asked_for(name, batches_of):
+    per_pair = {"cocondenser": 80, "paq": 92, "pair": 92}.get(name, 52)
+    fitting = min(320 // per_pair, {"bfs": 4, "cocondenser": 5}.get(name, 9))
+    for step in range(4):
+        batch = batches_of(name)(step)
+        assert len(batch) // (2 if name == "cocondenser" else 1) == fitting
+        assert sum(part.input_ids.numel() for part in parts_of(batch).values()) <= 320
+    assert len(batches_of(name, batch_pairs=2)(0)) == (4 if name == "cocondenser" else 2)
+    with pytest.raises(InputError, match="Two are needed"):
+        batches_of(name, {"tokens_per_batch": 60})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_gradient_reaches_the_encoder_and_the_head_only_where_it_predicts(name, make, batches_of, seeded):
+    objective = make(name)
+    objective(batches_of(name)(0), seeded())["loss"].backward()
+    layers = objective.model.bert.encoder.layer
+    assert all(layer.attention.self.query.weight.grad.abs().sum() > 0 for layer in layers)
+    head = objective.model.cls.predictions.transform.dense.weight.grad
+    assert (head is not None) is (name == "cocondenser")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_chunks_change_neither_loss_nor_gradient(name, make_loud, batches_of, seeded):
+    found = []
+    for values in ({}, {"chunk": 3}):
+        objective = make_loud(name, **values)
+        parts = objective(batches_of(name)(1), seeded())
+        parts["loss"].backward()
+        slopes = [weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None]
+        found.append((parts, torch.cat(slopes)))
+    (plain, expected), (cut, slope) = found
+    assert plain.keys() == cut.keys()
+    assert all(cut[key].item() == pytest.approx(plain[key].item(), rel=1e-5, abs=1e-6) for key in plain)
+    assert (slope - expected).norm() / expected.norm() < 1e-5
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("limits", [{"max_length": 6, "query_length": 4}, {"max_length": 64, "query_length": 40}])
+def test_texts_of_any_length_fit_the_limits(name, limits, make, batches_of, seeded):
+    values = {"one_sentence": "span"} if name == "ict" else {}
+    objective, of = make(name), batches_of(name, limits | {"tokens_per_batch": 640}, **values)
+    for step in range(4):
+        batch = of(step)
+        for part, texts in parts_of(batch).items():
+            longest = limits["query_length" if part == "queries" else "max_length"]
+            assert texts.input_ids.shape[1] <= longest
+            assert (texts.attention_mask.sum(1) >= 2).all()
+        assert torch.isfinite(objective(batch, seeded())["loss"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_moving_a_batch_moves_all_of_it(name, batches_of):
+    assert {tensor.device.type for tensor in tensors_of(batches_of(name)(0).to("meta"))} == {"meta"}
+
+
+@pytest.mark.parametrize("values", [{"batch_pairs": 1}, {"temperature": 0.0}, {"chunk": 0}])
+def test_values_out_of_range_are_refused(values):
+    with pytest.raises(InputError, match=rf"ict\.{next(iter(values))}"):
+        objectives.parameters("ict", **values)

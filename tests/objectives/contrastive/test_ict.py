@@ -1,0 +1,106 @@
+"""The inverse cloze task: what is asked, what is left, and the loss written out."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dr_lib.errors import InputError
+
+
+def pieces(batch) -> list[list[int]]:
+    return [ids[~special].tolist() for ids, special in zip(batch.input_ids, batch.special, strict=True)]
+
+
+def read_whole(collection, rows: Tensor, length: int = 40) -> list[list[int]]:
+    return pieces(collection.batch(rows.numpy(), max_length=length, pad_to_multiple=16))
+
+
+def without(text: list[int], part: list[int]) -> list[list[int]]:
+    """All ways to take `part` out of `text`."""
+    starts = [start for start in range(len(text)) if text[start : start + len(part)] == part]
+    return [text[:start] + text[start + len(part) :] for start in starts]
+
+
+@pytest.mark.parametrize("values", [{}, {"one_sentence": "span"}])
+def test_the_query_is_a_sentence_and_the_passage_is_what_is_left(values, batches_of, collection):
+    of = batches_of("ict", {"query_length": 40}, keep=0.0, **values)
+    for step in range(6):
+        batch = of(step)
+        assert torch.equal(batch.queries.rows, batch.passage_rows)
+        whole = read_whole(collection, batch.passage_rows)
+        for asked, left, text in zip(pieces(batch.queries), pieces(batch.passages), whole, strict=True):
+            assert asked and left in without(text, asked)
+
+
+def test_a_kept_sentence_leaves_the_passage_whole(batches_of, collection):
+    batch = batches_of("ict", keep=1.0)(2)
+    assert pieces(batch.passages) == read_whole(collection, batch.passage_rows)
+
+
+def test_one_sentence_in_ten_stays(batches_of, collection):
+    of, stayed = batches_of("ict", {"query_length": 40}), []
+    for step in range(150):
+        batch = of(step)
+        whole = read_whole(collection, batch.passage_rows)
+        stayed += [left == text for left, text in zip(pieces(batch.passages), whole, strict=True)]
+    assert np.mean(stayed) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / len(stayed)))
+
+
+def test_passages_of_one_sentence_are_left_out_or_asked_by_a_run(batches_of):
+    def seen(**values) -> set[int]:
+        of = batches_of("ict", **values)
+        return {row for step in range(60) for row in of(step).passage_rows.tolist()}
+
+    assert not {1, 4, 10} & seen()
+    assert 1 in seen(one_sentence="span")
+    assert not {4, 10} & seen(one_sentence="span")  # one piece, and none: there would be no rest
+
+
+def test_a_passage_is_asked_with_other_sentences_in_other_epochs(batches_of):
+    of = batches_of("ict", {"query_length": 40}, batch_pairs=2)
+    asked = {}
+    for step in range(60):
+        batch = of(step)
+        for row, text in zip(batch.passage_rows.tolist(), pieces(batch.queries), strict=True):
+            asked.setdefault(row, set()).add(tuple(text))
+    assert min(len(texts) for texts in asked.values()) >= 2
+
+
+def test_the_loss_is_the_softmax_over_the_passages_of_the_batch(make_loud, batches_of, seeded, vectors_by_hand):
+    objective, batch = make_loud("ict", temperature=4.0), batches_of("ict")(1)
+    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
+    scores = queries @ passages.T / 4
+    log_share = (
+        scores
+        - np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1, keepdims=True))
+        - scores.max(1, keepdims=True)
+    )
+    found = objective(batch, seeded())
+    assert found["loss"].item() == pytest.approx(-log_share.diagonal().mean(), rel=1e-4)
+    assert found["in_batch_accuracy"].item() == pytest.approx((scores.argmax(1) == np.arange(len(scores))).mean())
+
+
+def test_cosine_and_temperature_are_parameters(make_loud, batches_of, seeded, vectors_by_hand):
+    objective, batch = make_loud("ict", normalise=True, temperature=0.1), batches_of("ict")(1)
+    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
+    queries, passages = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, passages))
+    scores = np.exp(queries @ passages.T / 0.1)
+    expected = -np.log(scores.diagonal() / scores.sum(1)).mean()
+    assert objective(batch, seeded())["loss"].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_passage_that_comes_twice_is_no_negative_of_itself(make_loud, batches_of, seeded, vectors_by_hand):
+    objective, once = make_loud("ict", temperature=4.0), batches_of("ict")(1)
+    again = torch.tensor([0, 1, 2, 0])
+    batch = type(once)(once.queries.take(again), once.passages.take(again), once.passage_rows[again])
+    queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
+    scores = np.exp(queries @ passages.T / 4)
+    scores[0, 3] = scores[3, 0] = 0
+    expected = -np.log(scores.diagonal() / scores.sum(1)).mean()
+    assert objective(batch, seeded())["loss"].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_collection_of_single_sentences_is_refused_with_the_way_out(batches_of):
+    with pytest.raises(InputError, match=r'no passage has two sentences\. Set one_sentence to "span"'):
+        batches_of("ict", {"max_length": 6})
