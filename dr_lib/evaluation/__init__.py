@@ -5,6 +5,8 @@ from dr_lib.evaluation.candidates import candidate_scores, evaluate_candidates, 
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
+from dr_lib.evaluation.nlu import NluResult, SentenceClassifier, finetune_nlu, steps_for
+from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask, load_nlu
 from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
@@ -27,9 +29,13 @@ __all__ = [
     "IndexCost",
     "Interval",
     "NearestQuestions",
+    "NluResult",
+    "NluSplit",
+    "NluTask",
     "PairResult",
     "Paper",
     "Scores",
+    "SentenceClassifier",
     "SpreadResult",
     "Stratum",
     "Table",
@@ -40,7 +46,9 @@ __all__ = [
     "candidate_scores",
     "evaluate",
     "evaluate_candidates",
+    "finetune_nlu",
     "holm",
+    "load_nlu",
     "load_paper",
     "load_papers",
     "nearest_questions",
@@ -55,6 +63,7 @@ __all__ = [
     "rank_candidates",
     "row_label",
     "smallest_detectable_difference",
+    "steps_for",
     "stratify",
     "verdict",
 ]
