@@ -31,7 +31,7 @@ def per_row(
         draws: None shuffles the words of a passage once, and each row starts at a word of its own and goes round; each
             row by itself is a whole-word draw, and about as many of them differ as there are words. A number makes
             that many independent draws a passage, at most one a position, of which each row picks one (the released
-            code: 256); it costs some ten times as much on a CPU.
+            code: 256); it costs many times as much on a CPU.
 
     Returns:
         `[batch, length, length]` bool, True where row i may not see column j: the hidden pieces, itself, and padding.

@@ -1,7 +1,8 @@
 """Many whole-word draws from one shuffle: each starts at another word of it and goes round (for RetroMAE's rows).
 
 A rotated random order is a random order, so each draw has the law of `whole_word`; draws of one passage overlap as
-their starts lie. Page: ideas/masking.
+their starts lie. On a GPU each row is a draw of its own; on a CPU a row's mask is the difference of two prefixes of the
+shuffle, kept as bits. Page: ideas/masking.
 """
 
 from dataclasses import dataclass
@@ -10,37 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dr_lib.masking.shorter import word_sizes
-from dr_lib.masking.words import random_keys, sort_rows, words_of
+from dr_lib.masking.words import random_keys, take_on_device, words_of
 from dr_lib.tokens.batch import TokenBatch
-
-RING = 2**16
-"""Places of a passage are stretched to a ring of this size, on which 16-bit integers subtract without overflow."""
-CACHED = 2**18
-"""Pairs of row and column that a CPU works on at a time."""
-
-
-@dataclass(frozen=True)
-class Shuffle:
-    """The pieces of each passage in random order of their words, laid out twice so that a round needs no wrapping.
-
-    Attributes:
-        pieces: `[batch, 1]` int64, maskable pieces.
-        place: `[batch, length]` int64, where each column's piece went (any number at special columns).
-        column: `[batch, 2 * length + 1]` int64, the column of the piece at each place.
-        start: `[batch, 2 * length + 1]` int64, place of the first piece of the word at each place.
-        size: `[batch, 2 * length + 1]` int64, pieces of the word at each place.
-        words: `[batch, length]` int64, place of each word's first piece, in order.
-        count: `[batch, 1]` int64, words.
-    """
-
-    pieces: Tensor
-    place: Tensor
-    column: Tensor
-    start: Tensor
-    size: Tensor
-    words: Tensor
-    count: Tensor
 
 
 def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Tensor:
@@ -49,86 +21,132 @@ def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Te
     Args:
         batch: passages of fewer than 4,096 pieces.
         limit: `[batch]` int64, most pieces to take.
-        generator: on the batch's device, whose results are waited for.
+        generator: on the batch's device.
 
     Returns:
         `[batch, length, length]` bool, True at the pieces taken.
     """
-    shuffle = _shuffle(batch, generator)
-    lots = torch.rand(batch.special.shape, generator=generator, device=limit.device)
-    begin = shuffle.words.gather(1, lots.mul_(shuffle.count).long())
-    most = torch.minimum(limit[:, None], shuffle.pieces)
-    # All words before the one that crosses the budget.
-    crossing = shuffle.start.gather(1, begin + most)
-    taken = _between(shuffle, begin, crossing, ~batch.special)
-    _take_shorter(taken, shuffle, begin + shuffle.pieces, crossing, begin + most - crossing)
-    return taken
+    keys = random_keys(batch.special, generator, words_of(batch))
+    lots = torch.rand(keys.shape, generator=generator, device=keys.device)
+    if keys.device.type == "cpu":
+        return torch.from_numpy(rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy()))
+    return rounds_on_device(keys, limit, lots)
 
 
-def _shuffle(batch: TokenBatch, generator: torch.Generator) -> Shuffle:
-    rows, length = batch.special.shape
-    index = torch.arange(length, device=batch.special.device)
-    keys = random_keys(batch.special, generator, words_of(batch)).long().bitwise_left_shift_(12).bitwise_or_(index)
-    ranked = sort_rows(keys)[0]
-    column = ranked & 0xFFF
-    size, to_come = word_sizes(ranked >> 12)
-    start = index + 1 + to_come - size
-    pieces = length - batch.special.sum(1, keepdim=True)
-    order = (start == index).cumsum(1)
-    # Special pieces lie behind the others and count as one word more, which is cut off where there are others.
-    words = torch.zeros(rows, length + 1, dtype=torch.int64, device=index.device).scatter_(1, order, start)[:, 1:]
-    twice = torch.arange(2 * length + 1, device=index.device)
-    shift = (twice >= pieces) * pieces
-    back = (twice - shift).clamp_(max=length - 1)
-    return Shuffle(
-        pieces=pieces,
-        place=torch.empty_like(column).scatter_(1, column, index.expand(rows, length)),
-        column=column.gather(1, back),
-        start=start.gather(1, back).add_(shift),
-        size=size.gather(1, back),
-        words=words,
-        count=order[:, -1:] - (pieces < length).long(),
-    )
+def rounds_on_device(keys: Tensor, limit: Tensor, lots: Tensor) -> Tensor:
+    """Take whole words for each row, in the order of the keys from the row's start on, without waiting for a result.
+
+    Args:
+        keys: `[batch, length]` int32 from `random_keys`.
+        limit: `[batch]` int64, most pieces to take.
+        lots: `[batch, length]` float32 in [0, 1), the start of each row as a share of the words.
+
+    Returns:
+        `[batch, length, length]` bool, True at the pieces taken.
+    """
+    last, length = torch.iinfo(keys.dtype).max, keys.shape[1]
+    ranked, order = keys.sort(dim=1)
+    rank = torch.zeros_like(keys)
+    rank[:, 1:] = (ranked[:, 1:] != ranked[:, :-1]).cumsum(1)
+    rank = torch.empty_like(rank).scatter_(1, order, rank).masked_fill_(keys == last, -1)
+    words = rank.amax(1, keepdim=True) + 1
+    begin = (lots * words).int()
+    turned = (rank[:, None] - begin[:, :, None]) % words.clamp(min=1)[:, :, None]
+    turned.masked_fill_((keys == last)[:, None], last)
+    return take_on_device(turned.flatten(0, 1), limit.repeat_interleave(length)).view(turned.shape)
 
 
-def _between(shuffle: Shuffle, begin: Tensor, end: Tensor, maskable: Tensor) -> Tensor:
-    """`[batch, length, length]` bool, True at maskable columns whose place is in the row's `[begin, end)`."""
-    pieces = shuffle.pieces.clamp(min=1)
+@dataclass(frozen=True)
+class Shuffle:
+    """The words of all passages in random order, laid end to end; a passage's special pieces are one word at its end.
 
-    def on_ring(places: Tensor) -> Tensor:
-        return (places * RING).div(pieces, rounding_mode="floor")
+    Attributes:
+        column: `[batch, length]` int64, the column of the piece at each place.
+        pieces: `[batch]` int64, maskable pieces.
+        first, count: `[batch]` int64, number of the first word and how many words there are, special ones aside.
+        word: `[batch * length]` int64, number of the word at each place.
+        owner, start, size, following: `[words]` int64, the word's passage, the place of its first piece, its pieces,
+            and the word behind it, which for the last one of a passage is the first.
+    """
 
-    # Distance from `begin`, going round, lowered by half the ring so that signed integers compare like unsigned ones.
-    first = on_ring(begin)
-    reach = (on_ring(end) - first).clamp_(max=RING - 1).sub_(RING // 2).short()[:, :, None]
-    first, place = first.add_(RING // 2).short()[:, :, None], on_ring(shuffle.place).short()[:, None]
-    if begin.device.type != "cpu":
-        return (place - first < reach).logical_and_(maskable[:, None])
-    # numpy compares 16-bit integers several at a time, torch one by one.
-    places, firsts, reaches, allowed = (t.numpy() for t in (place, first, reach, maskable[:, None]))
-    taken = np.empty((*begin.shape, begin.shape[1]), bool)
-    step = max(1, CACHED // taken[0].size)
-    for some in (slice(start, start + step) for start in range(0, len(taken), step)):
-        np.less(places[some] - firsts[some], reaches[some], out=taken[some])
-        taken[some] &= allowed[some]
-    return torch.from_numpy(taken)
+    column: np.ndarray
+    pieces: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    word: np.ndarray
+    owner: np.ndarray
+    start: np.ndarray
+    size: np.ndarray
+    following: np.ndarray
 
 
-def _take_shorter(taken: Tensor, shuffle: Shuffle, last: Tensor, crossing: Tensor, left: Tensor) -> None:
-    """Add to each row the next words behind the crossing one, before `last`, that fit what is left of its budget."""
-    length, width = taken.shape[1], shuffle.size.shape[1]
-    sizes, columns, taken = shuffle.size.flatten(), shuffle.column.flatten(), taken.flatten()
-    row = left.flatten().nonzero()[:, 0]
-    left, last, here = (t.flatten()[row] for t in (left, last, crossing))
-    offset = row // length * width
-    here = here + sizes[offset + here]
-    while len(row):
-        size = sizes[offset + here]
-        fits = (size <= left) & (here < last)
-        size_taken = size.where(fits, 0)
-        for piece in range(int(size_taken.max())):
-            some = (size_taken > piece).nonzero()[:, 0]
-            taken[row[some] * length + columns[offset[some] + here[some] + piece]] = True
-        left, here = left - size_taken, here + size
-        going = ((left > 0) & (here < last)).nonzero()[:, 0]
-        row, offset, left, last, here = (t[going] for t in (row, offset, left, last, here))
+def rounds_on_cpu(keys: np.ndarray, limit: np.ndarray, lots: np.ndarray) -> np.ndarray:
+    """The same as `rounds_on_device`: one mask for each word that a row may start at, of which each row picks one."""
+    shuffle, length = _shuffled(keys), keys.shape[1]
+    masks = _masks_by_start(shuffle, limit)
+    begin = shuffle.first[:, None] + (lots * shuffle.count[:, None].astype(np.float32)).astype(np.int64)
+    bits = masks.take(begin, 0).view(np.uint8)
+    return np.unpackbits(bits, axis=-1, count=length, bitorder="little").view(bool)
+
+
+def _shuffled(keys: np.ndarray) -> Shuffle:
+    rows, length = keys.shape
+    ranked = np.sort(keys.astype(np.int64) << 12 | np.arange(length), axis=1)
+    begins = np.ones(keys.shape, bool)
+    np.not_equal(ranked[:, 1:] >> 12, ranked[:, :-1] >> 12, out=begins[:, 1:])
+    start = begins.ravel().nonzero()[0]
+    size = np.diff(start, append=keys.size)
+    word = np.repeat(np.arange(len(start)), size)
+    origin, pieces = np.arange(rows) * length, (keys != np.iinfo(keys.dtype).max).sum(1)
+    first, last = word[origin], word[origin + np.maximum(pieces, 1) - 1]
+    following = np.arange(1, len(start) + 1)
+    following[last] = first
+    count = (last - first + 1) * (pieces > 0)
+    return Shuffle(ranked & 0xFFF, pieces, first, count, word, start // length, start, size, following)
+
+
+def _masks_by_start(shuffle: Shuffle, limit: np.ndarray) -> np.ndarray:
+    """`[words, length / 64]` uint64: what a round from each word on takes, the columns as bits from the lowest."""
+    owner, start, pieces = shuffle.owner, shuffle.start, shuffle.pieces
+    rows, length = shuffle.column.shape
+    prefixes = _prefixes(shuffle.column)
+    before = prefixes.take(start + owner, 0)
+    whole = prefixes[np.arange(rows) * (length + 1) + pieces].take(owner, 0)
+    # The word that crosses the budget; a round that comes to the end of its passage goes on at the beginning.
+    place = start + np.minimum(limit, pieces).take(owner)
+    over = place >= (np.arange(rows) * length + pieces).take(owner)
+    place -= over * pieces.take(owner)
+    crossing = shuffle.word.take(place)
+    masks = before ^ np.concatenate((before, before ^ whole)).take(crossing + over * len(start), 0)
+    left = place - start.take(crossing)
+    left[start - owner * length >= pieces.take(owner)] = 0
+    _take_shorter(masks, shuffle, prefixes, crossing, left)
+    return masks
+
+
+def _prefixes(column: np.ndarray) -> np.ndarray:
+    """`[batch * (length + 1), length / 64]` uint64: columns of each passage's first 0, 1, ... places as bits."""
+    rows, length = column.shape
+    index, limbs = np.arange(length), -(-length // 64)
+    single = np.zeros((length, limbs), "<u8")
+    single[index, index // 64] = np.uint64(1) << (index % 64).astype(np.uint64)
+    prefixes = np.zeros((rows, length + 1, limbs), "<u8")
+    np.bitwise_xor.accumulate(single.take(column, 0), axis=1, out=prefixes[:, 1:])
+    return prefixes.reshape(-1, limbs)
+
+
+def _take_shorter(
+    masks: np.ndarray, shuffle: Shuffle, prefixes: np.ndarray, crossing: np.ndarray, left: np.ndarray
+) -> None:
+    """Add to each round the next words behind the crossing one that fit what is left of its budget."""
+    begin = left.nonzero()[0]
+    left, here = left[begin], shuffle.following[crossing[begin]]
+    while len(begin):
+        size = shuffle.size.take(here)
+        fits = ((size <= left) & (here != begin)).nonzero()[0]
+        word, size = here[fits], size[fits]
+        place = shuffle.start[word] + shuffle.owner[word]
+        masks[begin[fits]] ^= prefixes.take(place, 0) ^ prefixes.take(place + size, 0)
+        left[fits] -= size
+        going = ((left > 0) & (here != begin)).nonzero()[0]
+        begin, left, here = begin[going], left[going], shuffle.following[here[going]]

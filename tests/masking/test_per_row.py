@@ -6,7 +6,8 @@ import torch
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.masking.words import words_of
+from dr_lib.masking.rounds import rounds_on_cpu, rounds_on_device
+from dr_lib.masking.words import random_keys, words_of
 
 WAYS = [None, 8, 256]
 
@@ -92,6 +93,27 @@ def test_the_same_seed_gives_the_same_masks(batch_of, draws):
     batch = batch_of([[1, 2, 3] * 5] * 3)
     one, two = (masking.per_row(batch, 0.5, torch.Generator().manual_seed(4), draws=draws) for _ in range(2))
     assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("longest", [1, 3, 20])
+@pytest.mark.parametrize("rate", [0.05, 0.5, 1.0])
+def test_the_ways_of_a_cpu_and_of_a_gpu_take_the_same(batch_of, source, longest, rate):
+    sizes = torch.Generator().manual_seed(longest)
+    batch = batch_of([torch.randint(1, longest + 1, (n,), generator=sizes).tolist() for n in (0, 1, 2, 9, 13)])
+    keys = random_keys(batch.special, source, words_of(batch))
+    limit = ((~batch.special).sum(1) * rate).ceil().long()
+    lots = torch.rand(keys.shape, generator=source)
+    fast = rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy())
+    np.testing.assert_array_equal(fast, rounds_on_device(keys, limit, lots).numpy())
+
+
+def test_without_special_pieces_both_ways_are_the_same_too(source):
+    special = torch.zeros(5, 64, dtype=torch.bool)
+    words = torch.arange(64).expand(5, 64) // 3
+    keys, lots = random_keys(special, source, words), torch.rand(5, 64, generator=source)
+    limit = torch.tensor([1, 3, 31, 63, 64])
+    fast = rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy())
+    np.testing.assert_array_equal(fast, rounds_on_device(keys, limit, lots).numpy())
 
 
 def test_a_long_passage_is_fine(batch_of, source):
