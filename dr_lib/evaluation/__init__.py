@@ -11,6 +11,7 @@ from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precis
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
 from dr_lib.evaluation.scores import Scores, paired_difference
+from dr_lib.evaluation.similarity import passage_similarities
 from dr_lib.evaluation.statistics import (
     Interval,
     bootstrap_interval,
@@ -21,9 +22,11 @@ from dr_lib.evaluation.statistics import (
     smallest_detectable_difference,
 )
 from dr_lib.evaluation.verdicts import PairResult, SpreadResult, Verdict, verdict
+from dr_lib.evaluation.zero_shot import Average, average, search_all
 
 __all__ = [
     "PAPERS",
+    "Average",
     "Claim",
     "Compare",
     "IndexCost",
@@ -41,6 +44,7 @@ __all__ = [
     "Table",
     "Verdict",
     "answer_accuracy",
+    "average",
     "bootstrap_interval",
     "bootstrap_intervals",
     "candidate_scores",
@@ -57,11 +61,13 @@ __all__ = [
     "page_qrels",
     "page_ranking",
     "paired_difference",
+    "passage_similarities",
     "r_precision",
     "randomisation_test",
     "randomisation_tests",
     "rank_candidates",
     "row_label",
+    "search_all",
     "smallest_detectable_difference",
     "steps_for",
     "stratify",

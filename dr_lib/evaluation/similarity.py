@@ -1,0 +1,80 @@
+"""How near positives lie to their query and to the negatives that are found with them (PAIR, Figure 4).
+
+Of the first 100 passages found for a query some are relevant (p+), the others are not (p-). s(p+, q) is the score of a
+relevant passage with the query, s(p+, p-) that of a relevant passage with a negative one. The passage-centric loss of
+PAIR is meant to bring the second below the first (its eq. 4). The paper averages over a query's passages and then over
+queries, and does not say more; the median is given, too, since a few near-duplicates of a positive pull a mean.
+Page of the book: ideas/passage-centric.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.retrieval.ranking import Ranking
+
+POSITIVE_QUERY, POSITIVE_NEGATIVE = "s(p+, q)", "s(p+, p-)"
+
+
+def passage_similarities(
+    queries: np.ndarray,
+    passages: np.ndarray,
+    ranking: Ranking,
+    positives: Sequence[np.ndarray],
+    *,
+    depth: int = 100,
+    only_found: bool = True,
+    normalise: bool = False,
+) -> Scores:
+    """Mean and median of both similarities for every query that has a positive and a negative.
+
+    Args:
+        queries: `[queries, hidden]`, in the ranking's order.
+        passages: `[passages, hidden]`, float16 or float32, may be memory-mapped.
+        ranking: what was found for each query.
+        positives: rows of the relevant passages of each query, as `retrieval.judged_rows` gives them.
+        depth: how many of the found passages to look at.
+        only_found: count only positives among these (the paper's reading); False counts all of a query's positives.
+        normalise: compare by cosine; otherwise by inner product.
+
+    Returns:
+        The measures "s(p+, q) mean", "s(p+, q) median", "s(p+, p-) mean" and "s(p+, p-) median" of the queries with at
+        least one passage of either kind; the others are left out.
+
+    Raises:
+        InputError: numbers of queries that differ, or no query with a positive and a negative.
+
+    Example:
+        >>> passages = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
+        >>> ranking = Ranking(["q"], np.array([[0, 1]]), np.array([[1.0, 0.6]]))
+        >>> found = passage_similarities(passages[:1], passages, ranking, [np.array([0])])
+        >>> round(found.mean("s(p+, q) mean"), 3), round(found.mean("s(p+, p-) mean"), 3)
+        (1.0, 0.6)
+    """
+    if not len(queries) == len(ranking) == len(positives):
+        problem = f"{len(queries)} vectors, {len(ranking)} rankings, {len(positives)} lists of positives"
+        raise InputError(problem, where="similarity", fix="Give one of each for every query, in one order.")
+    kept, values = [], []
+    for place, query in enumerate(ranking.query_ids):
+        rows = ranking.rows[place, :depth]
+        rows = rows[rows >= 0]
+        relevant = np.isin(rows, positives[place])
+        chosen = rows[relevant] if only_found else np.asarray(positives[place])
+        if len(chosen) and not relevant.all():
+            vectors = (queries[place][None], passages[chosen], passages[rows[~relevant]])
+            asked, near, far = (_prepared(part, normalise) for part in vectors)
+            with_query, with_negatives = near @ asked[0], near @ far.T
+            kept.append(query)
+            values.append([f(part) for part in (with_query, with_negatives) for f in (np.mean, np.median)])
+    if not kept:
+        problem = "no query has both a positive and a negative among what was found"
+        raise InputError(problem, where="similarity", fix="Look deeper, or count all positives (only_found=False).")
+    names = [f"{kind} {how}" for kind in (POSITIVE_QUERY, POSITIVE_NEGATIVE) for how in ("mean", "median")]
+    return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
+
+
+def _prepared(vectors: np.ndarray, normalise: bool) -> np.ndarray:
+    wide = np.asarray(vectors, np.float64)
+    return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12) if normalise else wide
