@@ -76,6 +76,47 @@ class PseudoLabelsSpec(Spec):
         return self
 
 
+class PaqPairsSpec(Spec):
+    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, or read from its file.
+
+    Args:
+        file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA; None generates
+            questions with `questions` above.
+        limit: rows to draw from the file, as in the paper's Figure 2; None takes all.
+        per_passage: questions generated a passage.
+        filter: "global" keeps a question that leads back to its passage in the whole collection, "local" one that does
+            so inside the passage's document, "none" all; see `materials.round_trip`.
+        top_k: the passage must be among so many.
+        filter_by: who is asked: BM25, or the base model fine-tuned without pre-training, which alone depends on the
+            recipe's seed.
+        negatives: who finds hard negatives (the paper: a dense retriever); "none" leaves random ones. A file brings
+            its own.
+        depth: hard negatives a question to choose from.
+    """
+
+    file: str | None = None
+    limit: int | None = Field(default=None, gt=0)
+    per_passage: int = Field(default=5, gt=0)
+    filter: Literal["none", "local", "global"] = "global"
+    top_k: int = Field(default=1, gt=0)
+    filter_by: Literal["bm25", "dense"] = "bm25"
+    negatives: Literal["none", "bm25", "dense"] = "bm25"
+    depth: int = Field(default=20, gt=0)
+
+
+class RedditPairsSpec(Spec):
+    """Pairs that people wrote (Oguz et al. section 3.1.2).
+
+    Args:
+        file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the collection's own
+            passages with their bodies.
+        limit: rows to draw from the file; None takes all.
+    """
+
+    file: str | None = None
+    limit: int | None = Field(default=None, gt=0)
+
+
 class MakersSpec(Spec):
     """How materials are made: what some pre-training methods read beside the passages.
 
@@ -84,9 +125,13 @@ class MakersSpec(Spec):
         continuations: causal LM that goes on where a passage ends.
         cross_encoder: re-ranker, teacher and scorer of PAIR's pseudo-labels.
         pseudo_labels: which pairs that scorer is sure of.
+        paq_pairs: questions with the passages they were made from.
+        reddit_pairs: posts with comments, or titles with bodies.
     """
 
     questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
     continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
     cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
     pseudo_labels: PseudoLabelsSpec = Field(default_factory=PseudoLabelsSpec)
+    paq_pairs: PaqPairsSpec = Field(default_factory=PaqPairsSpec)
+    reddit_pairs: RedditPairsSpec = Field(default_factory=RedditPairsSpec)

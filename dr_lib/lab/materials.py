@@ -9,6 +9,7 @@ from typing import Any
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
+from dr_lib.lab.material_pairs import paq_pairs, reddit_pairs
 from dr_lib.lab.material_pseudo_labels import pseudo_labels
 from dr_lib.lab.material_statistics import importances, keyword_weights
 from dr_lib.lab.material_texts import continuations, questions
@@ -21,6 +22,8 @@ MATERIALS: dict[str, Callable[..., Stage]] = {
     "questions": questions,
     "continuations": continuations,
     "pseudo_labels": pseudo_labels,
+    "paq_pairs": paq_pairs,
+    "reddit_pairs": reddit_pairs,
 }
 
 

@@ -113,6 +113,37 @@ def open_writer(name: str) -> Origin:
     return Origin(shown, Shape(0, 0, 0, 0), place, digest)
 
 
+def find_pairs(name: str) -> Path:
+    """Find a file of pairs by its name in a recipe.
+
+    Args:
+        name: a file; a folder with `pairs/train.jsonl` or `.jsonl.gz`; or the name of either under `DR_DATA`.
+
+    Raises:
+        InputError: there is no such file, saying where it was looked for.
+    """
+    root = places.data_root()
+    looked = [Path(name).expanduser(), *([root / name] if root else [])]
+    for path in looked:
+        inside = [path / "pairs" / f"train.jsonl{end}" for end in ("", ".gz")]
+        found = next((file for file in (path, *inside) if file.is_file()), None)
+        if found:
+            return found.resolve()
+    fix = "Give a file, or a folder with pairs/train.jsonl; or set DR_DATA to the folder that has it."
+    raise InputError("no file of pairs", where=" or ".join(map(str, looked)), fix=fix)
+
+
+def pairs_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file of pairs; the second call for an unchanged file is free."""
+    facts = path.stat()
+    return _digest_once(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _digest_once(path: Path, size: int, changed: int) -> str:
+    return file_digest(path)
+
+
 def _recipe_file(name: str) -> Path:
     """A base recipe as seen from here, else from the project's root (a notebook may run anywhere)."""
     path = Path(name).expanduser()

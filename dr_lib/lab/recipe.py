@@ -117,8 +117,8 @@ class Recipe(Spec):
         """All keys as plain JSON values, with the last part in place of a path: what a record holds."""
         values = self.model_dump(mode="json")
         places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
-        makers = [maker for maker in values["makers"].values() if "model" in maker]
-        for holder, key in [*places, *((maker, "model") for maker in makers)]:
+        makers = [(maker, key) for maker in values["makers"].values() for key in ("model", "file") if key in maker]
+        for holder, key in [*places, *makers]:
             if holder[key] and is_place(holder[key]):
                 holder[key] = Path(holder[key]).expanduser().resolve().name
         return values

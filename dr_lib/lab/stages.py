@@ -19,19 +19,20 @@ from dr_lib.lab.stage import Stage
 
 def passage_tokens(collection: Collection, base: Origin) -> Stage:
     """Passages as token ids; the same for all recipes whose base models share a tokenizer."""
-    params = {"collection": collection.digest, "part": "passages", **_tokenizer_params(base)}
+    params = {"collection": collection.digest, "part": "passages", **tokenizer_params(base)}
     build = partial(builds.build_passage_tokens, collection=collection, base=base)
     return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.passages))
 
 
 def query_tokens(collection: Collection, base: Origin, split: str) -> Stage:
     """The queries of a split as token ids."""
-    params = {"collection": collection.digest, "part": f"queries of {split}", **_tokenizer_params(base)}
+    params = {"collection": collection.digest, "part": f"queries of {split}", **tokenizer_params(base)}
     build = partial(builds.build_query_tokens, collection=collection, split=split, base=base)
     return Stage("tokens", 1, params, build, base.inputs("base"), cost=len(collection.qrels(split)))
 
 
-def _tokenizer_params(base: Origin) -> dict[str, str]:
+def tokenizer_params(base: Origin) -> dict[str, str]:
+    """What stands for the base model's tokenizer in the parameters of a stage that tokenises."""
     return {"tokenizer": base.tokenizer} if base.tokenizer else {}
 
 

@@ -90,7 +90,7 @@ class ByVectors:
 
 
 def consistent(
-    retriever: Retriever,
+    retriever: Retriever | None,
     sources: np.ndarray,
     documents: np.ndarray,
     *,
@@ -101,7 +101,7 @@ def consistent(
     """Which questions lead back to their passage.
 
     Args:
-        retriever: who is asked.
+        retriever: who is asked; None where nobody is.
         sources: `[questions]` int64, the passage that each was made from.
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).
@@ -127,7 +127,7 @@ def consistent(
     if top_k < 1:
         raise InputError(f"{top_k} is below 1", where="top_k", fix="Give 1 or more.")
     kept = np.ones(len(sources), bool)
-    if how == "none":
+    if how == "none" or retriever is None:
         return kept
     members = Members(documents)
     with tqdm(total=len(sources), desc=f"{how} filter", unit="question", disable=not progress) as bar:

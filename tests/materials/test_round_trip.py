@@ -53,7 +53,8 @@ def test_what_is_kept_leads_back_to_its_passage(asked, retriever, monkeypatch, h
     sources, (found, table) = asked[0], retriever
     expected = []
     for row, source in enumerate(sources):
-        candidates = np.flatnonzero((DOCUMENTS == DOCUMENTS[source]) | (how == "global"))
+        same = DOCUMENTS[source]
+        candidates = np.flatnonzero((DOCUMENTS == same) | (how == "global"))
         expected.append(leads_back(table[row], source, candidates, top_k))
     kept = consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False)
     assert kept.tolist() == expected
