@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
+from dr_lib.losses import gather
 from dr_lib.pairs import Examples, RetrievalBatches
 
 
@@ -65,6 +66,22 @@ def test_without_hard_negatives_there_is_one_passage_a_query(make):
     batch = make(passages_per_query=1).batch(0)
     assert len(batch.passages) == len(batch) == 5
     assert not batch.known_positives.diagonal().any()
+
+
+def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(counted_store, monkeypatch):
+    own = np.arange(24)[:, None] % 12  # the same passage is right for two queries, and each has two
+    examples = Examples.of(np.arange(24), np.hstack([own, (own + 4) % 12]), np.hstack([own + 1, own + 2]) % 12, passages=12)
+
+    def build(queries: int) -> RetrievalBatches:
+        stores = counted_store(24, 24), counted_store(12, 12)
+        return RetrievalBatches(*stores, examples, batch_queries=queries, passages_per_query=2)
+
+    whole = build(8).batch(1)
+    monkeypatch.setattr(gather, "processes", lambda: (2, 0))
+    halves = [build(4).batch(step) for step in (2, 3)]
+    assert torch.equal(torch.cat([half.known_positives for half in halves]), whole.known_positives)
+    assert torch.equal(torch.cat([half.passage_rows for half in halves]), whole.passage_rows)
+    assert whole.known_positives[:4, 8:].any() and whole.known_positives[4:, :8].any()
 
 
 def test_moving_a_batch_moves_all_of_it(make):
