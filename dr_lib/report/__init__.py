@@ -2,6 +2,7 @@
 
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
 from dr_lib.report.figures import Series, curves, intervals
+from dr_lib.report.masked_words import BatchWords, hidden_share_figure, mean_share, top_words_figure
 from dr_lib.report.measured import differences, mean_intervals, recorded
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
@@ -9,6 +10,7 @@ from dr_lib.report.training_curves import costs_table, milestones_table, trainin
 from dr_lib.report.verdicts import verdicts_table
 
 __all__ = [
+    "BatchWords",
     "Markup",
     "Palette",
     "Series",
@@ -18,14 +20,17 @@ __all__ = [
     "differences",
     "differences_figure",
     "differences_table",
+    "hidden_share_figure",
     "intervals",
     "link",
     "loss_curves",
     "mean_intervals",
+    "mean_share",
     "milestones_table",
     "recorded",
     "show",
     "table",
+    "top_words_figure",
     "training_curves",
     "values_figure",
     "values_table",
