@@ -2,6 +2,7 @@
 
 from dr_lib.evaluation.answers import answer_accuracy
 from dr_lib.evaluation.candidates import candidate_scores, evaluate_candidates, rank_candidates
+from dr_lib.evaluation.cases import Case, flips
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
@@ -27,6 +28,7 @@ from dr_lib.evaluation.zero_shot import Average, average, search_all
 __all__ = [
     "PAPERS",
     "Average",
+    "Case",
     "Claim",
     "Compare",
     "IndexCost",
@@ -51,6 +53,7 @@ __all__ = [
     "evaluate",
     "evaluate_candidates",
     "finetune_nlu",
+    "flips",
     "holm",
     "load_nlu",
     "load_paper",

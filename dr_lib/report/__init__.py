@@ -1,9 +1,11 @@
 """From records to what people see: tables, figures and generated pages, readable in light and dark, without network."""
 
+from dr_lib.report.cases import cases_table
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
 from dr_lib.report.figures import Series, curves, intervals
-from dr_lib.report.masked_words import BatchWords, hidden_share_figure, mean_share, top_words_figure
+from dr_lib.report.masked_words import BatchWords, hidden_share_figure, is_plain, mean_share, top_words_figure
 from dr_lib.report.measured import differences, mean_intervals, recorded
+from dr_lib.report.similarity import similarity_figure
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
 from dr_lib.report.training_curves import costs_table, milestones_table, training_curves
@@ -15,6 +17,7 @@ __all__ = [
     "Palette",
     "Series",
     "badge",
+    "cases_table",
     "costs_table",
     "curves",
     "differences",
@@ -22,6 +25,7 @@ __all__ = [
     "differences_table",
     "hidden_share_figure",
     "intervals",
+    "is_plain",
     "link",
     "loss_curves",
     "mean_intervals",
@@ -29,6 +33,7 @@ __all__ = [
     "milestones_table",
     "recorded",
     "show",
+    "similarity_figure",
     "table",
     "top_words_figure",
     "training_curves",

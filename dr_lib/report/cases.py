@@ -1,0 +1,100 @@
+"""Case tables: what two systems found for a query, with the words that query and passage share marked.
+
+Queries and passages are text of a collection, so every piece of them is escaped. Page: ideas/evaluation.
+"""
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from bm25s.stopwords import STOPWORDS_EN
+from datasets import Dataset
+from IPython.display import HTML
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation import Case
+from dr_lib.report.tables import Cell, Markup, table
+from dr_lib.retrieval import Ranking, judged_rows
+
+WORD = re.compile(r"\w+")
+LEAD = 8
+
+
+def cases_table(
+    cases: Sequence[Case],
+    rankings: Mapping[str, Ranking],
+    queries: Dataset,
+    passages: Dataset,
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    caption: str,
+    words: int = 40,
+) -> HTML:
+    """One line a query and system: the rank of the first relevant passage, and what was put first.
+
+    Args:
+        cases: queries to show, such as the first few of `evaluation.flips`.
+        rankings: system -> its ranking.
+        queries: columns id and text.
+        passages: the collection, columns id, title and text.
+        qrels: query id -> passage id -> grade.
+        caption: what is shown, and by which rule the cases were chosen.
+        words: longest excerpt of a passage, in words.
+
+    Raises:
+        InputError: a case that a ranking or the queries lack.
+    """
+    asked = [case.query_id for case in cases]
+    texts = {row["id"]: row["text"] for row in queries if row["id"] in set(asked)}
+    relevant = judged_rows(qrels, asked, passages["id"])
+    rows: list[list[Cell]] = []
+    for query, right in zip(asked, relevant, strict=True):
+        for number, (system, ranking) in enumerate(rankings.items()):
+            if query not in texts or query not in ranking.query_ids:
+                raise InputError(f"no query {query!r}", where=system, fix="Give rankings of the cases' queries.")
+            found = np.asarray(ranking.rows[ranking.query_ids.index(query)])
+            shown = "" if number else texts[query]
+            rows.append([shown, system, *_found(found, right, texts[query], passages, words)])
+    columns = ["query", "system", "first relevant", "first is relevant", "put first"]
+    return table(columns, rows, caption=caption)
+
+
+def _found(found: np.ndarray, right: np.ndarray, query: str, passages: Dataset, words: int) -> list[Cell]:
+    """Rank of the first relevant passage, whether the first one is relevant, and an excerpt of it."""
+    found = found[found >= 0]
+    hits = np.flatnonzero(np.isin(found, right))
+    rank: Cell = int(hits[0]) + 1 if len(hits) else f"not in {len(found)}"
+    if not len(found):
+        return [rank, None, None]
+    first = passages[int(found[0])]
+    title = f"<b>{html.escape(first['title'])}</b> " if first["title"] else ""
+    return [rank, "yes" if found[0] in right else "no", Markup(title + marked(first["text"], query, words))]
+
+
+def marked(text: str, query: str, words: int = 40) -> str:
+    """An excerpt of a text as safe HTML, the words of the query in `<mark>`; stop words and single letters stay plain.
+
+    The excerpt begins a little before the first marked word.
+
+    Example:
+        >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
+        'The <mark>cat</mark> &lt;b&gt;<mark>sat</mark>&lt;/b&gt; on a mat.'
+    """
+    wanted = {word for word in WORD.findall(query.lower()) if len(word) > 1 and word not in STOPWORDS_EN}
+    parts = text.split()
+    hits = [any(word in wanted for word in WORD.findall(part.lower())) for part in parts]
+    start = max(0, hits.index(True) - LEAD) if any(hits) else 0
+    shown = " ".join(_mark(part, wanted) for part in parts[start : start + words])
+    return ("&hellip; " if start else "") + shown + (" &hellip;" if start + words < len(parts) else "")
+
+
+def _mark(part: str, wanted: set[str]) -> str:
+    """One piece between spaces: its words escaped and marked, what stands between them escaped."""
+    safe, end = "", 0
+    for match in WORD.finditer(part):
+        word = html.escape(match[0])
+        safe += html.escape(part[end : match.start()])
+        safe += f"<mark>{word}</mark>" if match[0].lower() in wanted else word
+        end = match.end()
+    return safe + html.escape(part[end:])
