@@ -52,7 +52,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_bert(tiny_tokenizer):
     """Make a freshly initialised BERT with MLM head: `tiny_bert(seed=0, layers=2, hidden=32, dropout=0.0)`."""
 

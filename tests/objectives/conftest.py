@@ -1,12 +1,16 @@
 """A batch of real sentences, cut by the token store, and objectives on small models."""
 
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
 import datasets
 import numpy as np
 import pytest
 import torch
 
 from dr_lib import masking, objectives
-from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.pairs import Examples
+from dr_lib.tokens import TokenBatch, TokenStore, TokenValues
 
 
 @pytest.fixture(scope="session")
@@ -21,19 +25,20 @@ def batch(store) -> TokenBatch:
     return store.batch(np.arange(len(store)), max_length=40)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make(tiny_bert, tiny_tokenizer):
     """Make an objective on fresh small models: `make("simlm", encoder_rate=0.2)`."""
 
     def build(name: str, model=None, generator_model=None, dropout: float = 0.0, **values) -> objectives.Objective:
         model = model or tiny_bert(seed=0, dropout=dropout)
-        generator_model = generator_model or tiny_bert(seed=1, dropout=dropout)
+        if objectives.method(name).needs_generator and generator_model is None:
+            generator_model = tiny_bert(seed=1, dropout=dropout)
         return objectives.create(name, model, tiny_tokenizer, generator_model=generator_model, **values).train()
 
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def seeded():
     """A torch generator by seed."""
     return lambda seed=0: torch.Generator().manual_seed(seed)
@@ -110,3 +115,65 @@ def same_gradients():
         return all(torch.allclose(a, b, atol=atol) for a, b in zip(*slopes, strict=True))
 
     return same
+
+
+DOCUMENTS, POSITIONS = np.repeat([0, 1, 2], 3), np.tile([0, 1, 2], 3)
+TEXTS_OF_A_PASSAGE = 2
+
+
+@pytest.fixture(scope="session")
+def tokenised(tiny_tokenizer) -> Callable[..., TokenStore]:
+    """Strings as a token store: `tokenised(folder, texts)`, with titles where they are given."""
+
+    def build(folder: Path, texts: Iterable[str], titles: Iterable[str] | None = None) -> TokenStore:
+        columns = {"text": list(texts)} if titles is None else {"title": list(titles), "text": list(texts)}
+        rows = datasets.Dataset.from_dict(columns)
+        return TokenStore.build(rows, tiny_tokenizer, folder, columns=tuple(columns), workers=1, progress=False)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def corpus(tokenised, sentences, tmp_path_factory) -> TokenStore:
+    """Three documents of three passages, each of two sentences but the last one, which is a single piece."""
+    texts = [f"{sentences[row % 5]} {sentences[(row + 2) % 5]}" for row in range(8)]
+    titles = ["bottleneck", "", "decoder"] * 3
+    return tokenised(tmp_path_factory.mktemp("corpus") / "tokens", [*texts, "vector"], [*titles[:8], ""])
+
+
+@pytest.fixture(scope="session")
+def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, Path]:
+    """A small folder of each material that a method may ask for, made by hand."""
+    root, passages = tmp_path_factory.mktemp("materials"), len(corpus)
+    for number, name in enumerate(("importances", "keyword_weights")):
+        weights = np.random.default_rng(number).random(len(corpus.title_ids) + len(corpus.text_ids), np.float32) + 1
+        TokenValues.write(corpus, root / name / "values", [np.split(weights, [len(corpus.title_ids)])])
+    texts = [sentences[row % 5][:40] for row in range(TEXTS_OF_A_PASSAGE * passages)]
+    for name in ("questions", "continuations"):
+        tokenised(root / name / "store", texts)
+        np.save(root / name / "offsets.npy", np.arange(0, len(texts) + 1, TEXTS_OF_A_PASSAGE))
+    own = np.arange(passages)[:, None]
+    examples = Examples.of(own[:, 0], own, (own + 3) % passages, passages=passages)
+    for name in ("paq_pairs", "reddit_pairs", "pseudo_labels"):
+        tokenised(root / name / "queries", texts[:passages])
+        examples.save(root / name / "examples")
+    return {folder.name: folder for folder in root.iterdir()}
+
+
+@pytest.fixture(scope="session")
+def source(corpus, every_material, tiny_tokenizer) -> objectives.Source:
+    """All that the batches of any method are made from; a batch holds several passages of each document."""
+    return objectives.Source(
+        corpus, tokens_per_batch=1024, max_length=48, query_length=16, documents=DOCUMENTS, positions=POSITIONS,
+        materials=every_material, tokenizer=tiny_tokenizer,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def batches(source) -> Callable[..., Callable]:
+    """Micro-step -> batch of a method: `batches("ict", keep=0.5)`."""
+
+    def build(name: str, **values) -> Callable:
+        return objectives.method(name).batches(objectives.parameters(name, **values), source)
+
+    return build

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dr_lib import objectives
 from dr_lib.models import load_masked_lm, save_masked_lm
 
+METHODS = [name for name in objectives.names() if name != "none"]
+JOINT = {"generator": "joint", "loss_mean": "paper", "mask_policy": "80_10_10"}
 READING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "repeat_interleave.Tensor")
 ON_CPU_ONLY = {"rows_of", "_check"}  # both ask for the device first
 
@@ -33,12 +35,9 @@ class HostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [("mlm", {}), ("simlm", {}), ("simlm", {"generator": "joint", "loss_mean": "paper", "mask_policy": "80_10_10"})],
-)
-def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(name, values, make, batch, seeded):
-    objective = make(name, **values)
+@pytest.mark.parametrize(("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str)
+def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(name, values, make, batches, seeded):
+    objective, batch = make(name, **values), batches(name, **values)(0)
     with HostReads() as reads:
         objective(batch, seeded())["loss"].backward()
     assert reads.found <= ON_CPU_ONLY
@@ -61,6 +60,17 @@ def test_gpu_gives_the_loss_of_a_cpu_and_never_waits(name, certain, tiny_bert, t
             with never_waiting(device):
                 losses[device, bool(values)] = objective(batch, torch.Generator(device))["loss"]
     assert torch.allclose(losses["cpu", True], losses["cuda", True].cpu(), atol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
+    objective, batch = make(name).cuda(), batches(name)(0).to("cuda")
+    objective(batch, torch.Generator("cuda"))["loss"].backward()
+    with never_waiting("cuda"), torch.autocast("cuda", torch.bfloat16):
+        loss = objective(batch, torch.Generator("cuda"))["loss"]
+        loss.backward()
+    assert loss.isfinite() and all(w.grad is None or w.grad.isfinite().all() for w in objective.parameters())
 
 
 @contextmanager

@@ -1,0 +1,103 @@
+"""What holds for every pre-training method, from its material and batches to the weights it leaves."""
+
+import numpy as np
+import pytest
+import torch
+
+from dr_lib import objectives
+from dr_lib.errors import InputError
+from dr_lib.models import load_extra, load_masked_lm, save_masked_lm
+
+METHODS = [name for name in objectives.names() if name != "none"]
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def untrained(name, make) -> objectives.Objective:
+    """The method on a fresh model, for tests that leave its weights as they are."""
+    return make(name)
+
+
+@pytest.fixture(scope="module")
+def first_batch(name, batches):
+    return batches(name)(0)
+
+
+def test_the_same_seed_gives_the_same_weights(name, make, batches, seeded):
+    runs = []
+    for _ in range(2):
+        objective, batch_at = make(name), batches(name)
+        weights = [weight for weight in objective.parameters() if weight.requires_grad]
+        optimiser = torch.optim.AdamW(weights, lr=1e-3)
+        for step in range(3):
+            optimiser.zero_grad()
+            objective(batch_at(step), seeded(step))["loss"].backward()
+            optimiser.step()
+        runs.append(torch.cat([weight.detach().flatten() for weight in weights]))
+    assert torch.equal(*runs)
+
+
+def test_the_gradient_is_finite_and_reaches_the_whole_encoder(untrained, first_batch, seeded, corpus):
+    assert np.diff(corpus.text_offsets).min() == 1, "a passage of one piece is among the others"
+    untrained(first_batch, seeded())["loss"].backward()
+    gradients = {name: weight.grad for name, weight in untrained.named_parameters() if weight.grad is not None}
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    layers = [gradient for name, gradient in gradients.items() if name.startswith("model.bert.encoder.layer.")]
+    assert len(layers) == len(list(untrained.model.bert.encoder.parameters()))
+    assert all(gradient.any() for gradient in (*layers, untrained.model.get_input_embeddings().weight.grad))
+
+
+def test_logged_values_are_finite_detached_scalars(untrained, first_batch, seeded):
+    result = untrained(first_batch, seeded())
+    loss = result.pop("loss")
+    assert loss.requires_grad and loss.ndim == 0 and loss.isfinite() and loss.dtype == torch.float32
+    assert result
+    assert all(value.ndim == 0 and value.isfinite() and not value.requires_grad for value in result.values())
+    assert all(0 <= value <= 1 for key, value in result.items() if key.endswith("accuracy"))
+
+
+def test_bf16_is_close_to_fp32(untrained, first_batch, seeded):
+    with torch.no_grad():
+        exact = untrained(first_batch, seeded())["loss"]
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = untrained(first_batch, seeded())["loss"]
+    assert rough.dtype == torch.float32
+    assert rough.item() == pytest.approx(exact.item(), rel=0.03)
+
+
+def test_an_unknown_parameter_is_refused_with_the_valid_ones(name):
+    valid = ", ".join(objectives.method(name).settings_type.model_fields)
+    with pytest.raises(InputError, match=rf"{name}\.no_such: no such parameter. Parameters of {name}: {valid}"):
+        objectives.parameters(name, no_such=1)
+
+
+def test_every_parameter_is_documented(name):
+    kind = objectives.method(name).settings_type
+    told = " ".join(one.__doc__ for one in kind.__mro__ if one.__name__.endswith("Settings"))
+    assert not [field for field in kind.model_fields if field not in told]
+
+
+def test_a_batch_longer_than_the_model_has_positions_is_refused(untrained, first_batch, seeded, monkeypatch):
+    monkeypatch.setattr(untrained.model.config, "max_position_embeddings", 8)
+    with pytest.raises(InputError, match="are more than the model's 8 positions"):
+        untrained(first_batch, seeded())
+
+
+def test_saved_and_loaded_again_gives_the_same_loss(name, make, first_batch, seeded, tiny_tokenizer, tmp_path):
+    objective = make(name)
+    with torch.no_grad():
+        for weight in objective.parameters():
+            weight += 0.1 if weight.requires_grad else 0.0
+    save_masked_lm(objective.model, tiny_tokenizer, tmp_path, objective.extra_tensors())
+    loaded = make(name, load_masked_lm(tmp_path))
+    _, unexpected = loaded.load_state_dict(load_extra(tmp_path), strict=False)
+    assert not unexpected
+    assert torch.equal(objective(first_batch, seeded())["loss"], loaded(first_batch, seeded())["loss"])
+
+
+def test_an_electra_is_trained_too(name, make, first_batch, seeded, tiny_electra):
+    assert make(name, tiny_electra)(first_batch, seeded())["loss"].isfinite()
