@@ -75,8 +75,8 @@ class NgramCounts:
         """Counts of the n-grams that begin at each word.
 
         Returns:
-            For each order from 1: `[words]` int64; 0 where the n-gram was dropped or never seen, or where the title or
-            body ends before it does.
+            An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never seen, or where the
+            title or body ends before it does.
         """
         numbers = self.words.number(block)
         counts, before = [at(self.unigrams, numbers, 0)], numbers
