@@ -69,6 +69,12 @@ def test_defaults_spelled_out_do_not_change_the_digest():
     assert Recipe(objective={"name": "simlm", "encoder_rate": 0.3}).digest == Recipe(objective="simlm").digest
 
 
+def test_chunks_belong_to_the_identity_of_a_training_where_they_are_set():
+    plain, cut = Recipe().finetuning.identity(), Recipe(finetuning={"chunk": 8}).finetuning.identity()
+    assert "chunk" not in plain
+    assert cut == plain | {"chunk": 8}
+
+
 def test_what_a_record_keeps_has_no_path(tmp_path):
     folder = tmp_path / "squad"
     folder.mkdir()

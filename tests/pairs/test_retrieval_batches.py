@@ -70,7 +70,8 @@ def test_without_hard_negatives_there_is_one_passage_a_query(make):
 
 def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(counted_store, monkeypatch):
     own = np.arange(24)[:, None] % 12  # the same passage is right for two queries, and each has two
-    examples = Examples.of(np.arange(24), np.hstack([own, (own + 4) % 12]), np.hstack([own + 1, own + 2]) % 12, passages=12)
+    positives, negatives = np.hstack([own, own + 4]) % 12, np.hstack([own + 1, own + 2]) % 12
+    examples = Examples.of(np.arange(24), positives, negatives, passages=12)
 
     def build(queries: int) -> RetrievalBatches:
         stores = counted_store(24, 24), counted_store(12, 12)

@@ -95,3 +95,28 @@ def test_fine_tuning_a_dense_encoder_lowers_the_loss(tmp_path, batches, tiny_ber
     settings = TrainSettings(steps=60, learning_rate=1e-2, weight_decay=0, log_every=5, precision="auto")
     log = train(BiEncoder(Pooled(), temperature=0.1), batches.batch, settings, tmp_path, title="toy", progress=False)
     assert log.column("loss")[-1] < 0.8 * log.column("loss")[0]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_chunks_change_neither_loss_nor_gradient(batches, separate):
+    found = []
+    for chunk in (None, 3):
+        first, second = Bag(), Bag(hidden=16)
+        module = BiEncoder(first, passage_encoder=second if separate else None, temperature=0.1, chunk=chunk)
+        loss = module(batches.batch(0), torch.Generator())["loss"]
+        loss.backward()
+        slopes = [part.table.weight.grad for part in (first, second) if part.table.weight.grad is not None]
+        found.append((loss, torch.cat(slopes)))
+    assert found[1][0].item() == pytest.approx(found[0][0].item(), rel=1e-6)
+    assert (found[1][1] - found[0][1]).norm() < 1e-5 * found[0][1].norm()
+    assert len(found[0][1]) == 64 * (1 + separate)
+
+
+def test_training_in_chunks_accumulates_as_training_without(tmp_path, batches):
+    settings = TrainSettings(steps=5, learning_rate=0.05, accumulation=2, precision="fp32")
+    tables = []
+    for chunk in (None, 3):
+        module = BiEncoder(Bag(), temperature=0.1, chunk=chunk)
+        train(module, batches.batch, settings, tmp_path / str(chunk), title="toy", progress=False)
+        tables.append(module.encoder.table.weight.detach())
+    assert torch.allclose(*tables, atol=1e-4)
