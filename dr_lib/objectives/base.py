@@ -53,7 +53,7 @@ class Objective(nn.Module, ABC):
 
     @classmethod
     def batches(cls, settings: Settings, source: Source) -> Callable[[int], Any]:
-        """Micro-step -> batch, the same number always the same batch; here the passages alone, as `TokenBatch`es."""
+        """Micro-step -> batch, the same number always the same batch; here the passages alone, as a `TokenBatch`."""
         return source.stream().batch
 
     @abstractmethod
