@@ -10,6 +10,7 @@ from dr_lib.evaluation.nlu import NluResult, SentenceClassifier, finetune_nlu, s
 from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask, load_nlu
 from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
+from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation, proxy_ranks
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
 from dr_lib.evaluation.scores import Scores, paired_difference
 from dr_lib.evaluation.similarity import passage_similarities
@@ -39,6 +40,8 @@ __all__ = [
     "NluTask",
     "PairResult",
     "Paper",
+    "ProxyPool",
+    "ProxyValidation",
     "Scores",
     "SentenceClassifier",
     "SpreadResult",
@@ -65,6 +68,7 @@ __all__ = [
     "page_ranking",
     "paired_difference",
     "passage_similarities",
+    "proxy_ranks",
     "r_precision",
     "randomisation_test",
     "randomisation_tests",

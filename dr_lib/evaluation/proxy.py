@@ -1,0 +1,196 @@
+"""Validation during training without an index: dev queries against a small pool in memory (DPR-PAQ, section 3.3).
+
+The pool holds the relevant passages of some dev queries and hard negatives of each. The paper finds that the MRR over
+it goes with that of the full search, which loss and in-batch accuracy often do not. It costs seconds and is never below
+the full one: it chooses checkpoints and is not reported. A rank is found by counting the scores above the best relevant
+passage, so nothing is sorted. Order and rounding are those of `retrieval.search`: on the whole collection the ranks are
+those of the search.
+
+Paper and code: the released code (dpr-scale) keeps a passage that several queries bring as often as they bring it, and
+its twin is then a wrong answer; it ranks the first relevant passage only. Here each passage stands once, and the first
+relevant one that is found counts. Page of the book: ideas/evaluation.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation.scores import Scores
+from dr_lib.retrieval.encode import plan
+from dr_lib.tokens.layout import Title
+from dr_lib.tokens.store import TokenStore
+from dr_lib.training.runtime import precision as choose_precision
+
+SCORE_BYTES = 1 << 28
+BLOCK = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class ProxyPool:
+    """Queries, the passages they are compared with, and which of these are relevant.
+
+    Attributes:
+        query_rows: `[queries]` int64, rows of the query store.
+        passage_rows: `[pool]` int64, rows of the passage store, ascending, each once.
+        places: `[relevant ones of all queries]` int64, places in the pool.
+        offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at least one.
+
+    Example:
+        >>> pool = ProxyPool.of([0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]]))
+        >>> pool.passage_rows.tolist(), pool.places.tolist(), pool.offsets.tolist()
+        ([2, 5, 7, 8, 9], [2, 0, 4], [0, 1, 3])
+    """
+
+    query_rows: np.ndarray
+    passage_rows: np.ndarray
+    places: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        query_rows: Sequence[int] | np.ndarray,
+        positives: Sequence[Sequence[int] | np.ndarray],
+        negatives: np.ndarray,
+        *,
+        per_query: int | None = None,
+    ) -> "ProxyPool":
+        """Collect the passages of some queries; whatever is relevant to one is a negative of the others.
+
+        Args:
+            query_rows: rows of the query store, a few hundred.
+            positives: rows of the relevant passages of each, at least one.
+            negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a pool that is a whole
+                collection: one line of all its rows.
+            per_query: negatives taken of each query (the paper: up to 50); None for all.
+
+        Raises:
+            InputError: no query, one without a relevant passage, or lists of different lengths.
+        """
+        counts = [len(rows) for rows in positives]
+        if not counts or min(counts) < 1 or len(counts) != len(query_rows):
+            problem = f"{len(query_rows)} queries, relevant passages for {sum(map(bool, counts))} of {len(counts)}"
+            raise InputError(problem, where="proxy pool", fix="Give each query at least one relevant passage.")
+        relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
+        others = np.asarray(negatives, np.int64)[:, :per_query].ravel()
+        rows = np.unique(np.concatenate([relevant, others[others >= 0]]))
+        offsets = np.cumsum([0, *counts])
+        return cls(np.asarray(query_rows, np.int64), rows, np.searchsorted(rows, relevant), offsets)
+
+    def __len__(self) -> int:
+        return len(self.passage_rows)
+
+
+@torch.inference_mode()
+def proxy_ranks(queries: Tensor, passages: Tensor, pool: ProxyPool) -> np.ndarray:
+    """Rank of the first relevant passage in the pool, from 1: score descending, then row ascending.
+
+    Scores are inner products in float64 rounded to float32, some queries at a time.
+
+    Args:
+        queries: `[queries, hidden]`, in the pool's order.
+        passages: `[pool, hidden]`, likewise, on the same device.
+        pool: who is relevant to whom.
+
+    Returns:
+        `[queries]` int64.
+    """
+    found = []
+    for chunk in torch.arange(len(queries), device=queries.device).split(max(1, SCORE_BYTES // (4 * len(passages)))):
+        wide = queries[chunk].double()
+        scores = torch.cat([(wide @ part.double().T).float() for part in passages.split(BLOCK)], dim=1)
+        start, stop = pool.offsets[int(chunk[0])], pool.offsets[int(chunk[-1]) + 1]
+        counts = np.diff(pool.offsets[int(chunk[0]) : int(chunk[-1]) + 2])
+        owner = torch.from_numpy(np.repeat(np.arange(len(chunk)), counts)).to(scores.device)
+        place = torch.from_numpy(pool.places[start:stop]).to(scores.device)
+        own = scores[owner, place]
+        best = torch.full((len(chunk),), -torch.inf, device=scores.device).scatter_reduce(0, owner, own, "amax")
+        tied = torch.where(own == best[owner], place, len(passages))
+        first = torch.full((len(chunk),), len(passages), device=scores.device).scatter_reduce(0, owner, tied, "amin")
+        before = torch.arange(len(passages), device=scores.device) < first[:, None]
+        above = (scores > best[:, None]) | ((scores == best[:, None]) & before)
+        found.append(1 + above.sum(dim=1))
+    return torch.cat(found).cpu().numpy()
+
+
+class ProxyValidation:
+    """A pool with its tokens, ready to be asked at any step of a training; the training is not disturbed.
+
+    Args:
+        pool: queries and passages.
+        query_store, passage_store: where their tokens are.
+        query_length, passage_length: longest sequences, special tokens included.
+        title: how a title joins its passage, as in `TokenStore.batch`.
+        normalise: compare by cosine in place of the inner product.
+        tokens_per_batch: rows x padded length of an encoding batch.
+        precision: of the encoder's forward pass.
+
+    Example: ``mrr = validation(encoder).mean("MRR")``
+    """
+
+    def __init__(
+        self,
+        pool: ProxyPool,
+        query_store: TokenStore,
+        passage_store: TokenStore,
+        *,
+        query_length: int = 32,
+        passage_length: int = 144,
+        title: Title = "pair",
+        normalise: bool = True,
+        tokens_per_batch: int = 8_192,
+        precision: Literal["auto", "bf16", "fp32"] = "auto",
+    ):
+        self.pool, self.normalise, self.precision = pool, normalise, precision
+        self._queries = _Side(query_store, pool.query_rows, query_length, "none", tokens_per_batch)
+        self._passages = _Side(passage_store, pool.passage_rows, passage_length, title, tokens_per_batch)
+
+    @torch.inference_mode()
+    def __call__(self, encoder: nn.Module, passage_encoder: nn.Module | None = None) -> Scores:
+        """Encode the pool and score it.
+
+        Args:
+            encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none of their own.
+            passage_encoder: a second encoder, for passages.
+
+        Returns:
+            "MRR", "MRR@10" and "R@1" (the share of queries whose first passage is relevant) of each query.
+        """
+        queries = self._encode(encoder, self._queries)
+        ranks = proxy_ranks(queries, self._encode(passage_encoder or encoder, self._passages), self.pool)
+        values = {"MRR": 1 / ranks, "MRR@10": np.where(ranks <= 10, 1 / ranks, 0), "R@1": ranks == 1}
+        return Scores([str(row) for row in self.pool.query_rows], values)
+
+    def _encode(self, encoder: nn.Module, side: "_Side") -> Tensor:
+        device = next(encoder.parameters()).device
+        on = choose_precision(self.precision, device) == "bf16"
+        modes = [(module, module.training) for module in encoder.modules()]
+        encoder.eval()
+        try:
+            with torch.autocast(device.type, torch.bfloat16) if on else nullcontext():
+                vectors = [encoder(batch.to(device)).float() for batch in side.batches()]
+        finally:
+            for module, training in modes:
+                module.training = training
+        ordered = torch.cat(vectors)[side.inverse.to(device)]
+        return nn.functional.normalize(ordered, dim=1) if self.normalise else ordered
+
+
+class _Side:
+    """Rows of a store, cut into batches of like lengths once for all calls."""
+
+    def __init__(self, store: TokenStore, rows: np.ndarray, max_length: int, title: Title, tokens_per_batch: int):
+        self.store, self.rows = store, rows
+        self.shape: dict[str, Any] = {"max_length": max_length, "title": title}
+        self.plan = plan(store.lengths(max_length, title)[rows], tokens_per_batch, max_length)
+        self.inverse = torch.from_numpy(np.argsort(np.concatenate(self.plan)))
+
+    def batches(self) -> Any:
+        """Token batches, longest first."""
+        return (self.store.batch(self.rows[part], **self.shape) for part in self.plan)

@@ -1,0 +1,125 @@
+"""Proxy validation: on the whole collection it is the real search; on a pool it is the search of that pool."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.errors import InputError
+from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate, proxy, proxy_ranks
+from dr_lib.retrieval import Ranking, encode, search
+from dr_lib.tokens import TokenStore
+
+RNG = np.random.default_rng(0)
+QUERIES, PASSAGES = (torch.from_numpy(RNG.standard_normal((n, 12)).astype(np.float32)) for n in (50, 400))
+POSITIVES = [RNG.permutation(400)[: RNG.integers(1, 4)] for _ in range(50)]
+
+
+def whole() -> ProxyPool:
+    return ProxyPool.of(range(50), POSITIVES, np.arange(400)[None])
+
+
+def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
+    """MRR by exact search of everything and the measures of every table."""
+    scores, rows = search(queries, passages, len(passages))
+    ids = [str(row) for row in range(len(passages))]
+    ranking = Ranking([str(i) for i in range(len(queries))], rows, scores)
+    qrels = {str(i): {str(row): 1 for row in own} for i, own in enumerate(POSITIVES)}
+    return evaluate(ranking, qrels, ids, [f"MRR@{len(passages)}"]).per_query(f"MRR@{len(passages)}")
+
+
+@pytest.mark.parametrize("at_once", [1 << 28, 400 * 4 * 7, 1])
+def test_mrr_on_the_whole_collection_is_that_of_the_real_search(monkeypatch, at_once):
+    monkeypatch.setattr(proxy, "SCORE_BYTES", at_once)
+    monkeypatch.setattr(proxy, "BLOCK", 150)
+    ranks = proxy_ranks(QUERIES, PASSAGES, whole())
+    assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(QUERIES, PASSAGES))
+
+
+def test_equal_scores_stand_in_the_order_of_the_real_search():
+    """Vectors of few distinct values: nearly everything is tied."""
+    queries, passages = torch.sign(QUERIES[:, :2]), torch.sign(PASSAGES[:, :2])
+    ranks = proxy_ranks(queries, passages, whole())
+    assert len(set(ranks.tolist())) > 5
+    assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(queries, passages))
+
+
+def test_a_pool_ranks_what_it_holds_and_nothing_else():
+    negatives = np.stack([RNG.permutation(400)[:9] for _ in range(50)])
+    pool = ProxyPool.of(range(50), POSITIVES, negatives, per_query=5)
+    expected_rows = set(negatives[:, :5].ravel().tolist()) | {row for own in POSITIVES for row in own.tolist()}
+    assert pool.passage_rows.tolist() == sorted(expected_rows)
+    ranks = proxy_ranks(QUERIES, PASSAGES[pool.passage_rows], pool)
+    scores = (QUERIES.double() @ PASSAGES.double().T).numpy()
+    for i, own in enumerate(POSITIVES):
+        best = max(scores[i, own])
+        assert ranks[i] == 1 + sum(scores[i, row] > best for row in expected_rows)
+
+
+def test_a_passage_that_two_queries_bring_stands_once():
+    pool = ProxyPool.of([0, 1], [[5], [5]], np.array([[3, 5], [3, -1]]))
+    assert pool.passage_rows.tolist() == [3, 5] and pool.places.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("rows", "positives"), [([0], [[]]), ([], []), ([0, 1], [[2]])])
+def test_queries_without_relevant_passages_are_refused(rows, positives):
+    with pytest.raises(InputError, match="at least one relevant passage"):
+        ProxyPool.of(rows, positives, np.zeros((1, 1), int))
+
+
+class Encoder(nn.Module):
+    """First state of a BERT, with a dropout that would show if it ran."""
+
+    def __init__(self, bert):
+        super().__init__()
+        self.bert, self.dropout = bert, nn.Dropout(0.5)
+
+    def forward(self, batch):
+        return self.dropout(self.bert(**batch.model_inputs()).last_hidden_state[:, 0])
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory, sentences, tiny_tokenizer) -> tuple[TokenStore, TokenStore]:
+    words = " ".join(sentences).split()
+    place = tmp_path_factory.mktemp("proxy")
+    texts = [[" ".join(RNG.choice(words, RNG.integers(2, 25))) for _ in range(n)] for n in (50, 400)]
+    queries = datasets.Dataset.from_dict({"text": texts[0]})
+    passages = datasets.Dataset.from_dict({"title": ["a title", ""] * 200, "text": texts[1]})
+    return (
+        TokenStore.build(queries, tiny_tokenizer, place / "q", ("text",), progress=False),
+        TokenStore.build(passages, tiny_tokenizer, place / "p", progress=False),
+    )
+
+
+def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(stores, tiny_bert, tmp_path):
+    encoder = Encoder(tiny_bert().bert).train()
+    encoder.bert.embeddings.eval()
+    state = torch.get_rng_state()
+    shape = {"query_length": 16, "passage_length": 24}
+    validation = ProxyValidation(whole(), *stores, **shape, tokens_per_batch=500, precision="fp32")
+    scores = validation(encoder)
+    assert encoder.training and encoder.dropout.training and not encoder.bert.embeddings.training
+    assert torch.equal(state, torch.get_rng_state())
+    options = {"precision": "fp32", "tokens_per_batch": 500, "progress": False}
+    queries, passages = (
+        torch.from_numpy(
+            np.array(encode(encoder, store, tmp_path / f"{i}.npy", max_length=length, title=title, **options))
+        )
+        for i, (store, length, title) in enumerate(zip(stores, (16, 24), ("none", "pair"), strict=True))
+    )
+    expected = real_mrr(queries, passages)
+    assert scores.per_query("MRR") == pytest.approx(expected, abs=0.02) and scores.mean("MRR") == pytest.approx(
+        expected.mean(), abs=1e-3
+    )
+    assert scores.per_query("MRR@10") == pytest.approx(
+        np.where(scores.per_query("MRR") >= 0.0999, scores.per_query("MRR"), 0)
+    )
+    assert np.array_equal(validation(encoder).per_query("MRR"), scores.per_query("MRR"))
+
+
+def test_passages_can_have_an_encoder_of_their_own(stores, tiny_bert):
+    validation = ProxyValidation(whole(), *stores, query_length=16, passage_length=24, precision="fp32")
+    one, other = Encoder(tiny_bert(0).bert), Encoder(tiny_bert(1).bert)
+    assert not np.array_equal(validation(one, other).per_query("MRR"), validation(one).per_query("MRR"))
+    assert np.array_equal(validation(one, one).per_query("MRR"), validation(one).per_query("MRR"))
