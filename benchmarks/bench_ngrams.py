@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dr_lib.materials.importances import write_importances
-from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.materials.ngrams import BUFFER, count_ngrams
+from dr_lib.training import runtime
 
 MARCO = 8_841_823
 KNOWN, WHOLE, VOCABULARY = 4_000_000, 25_000, 30_522
@@ -117,14 +118,9 @@ def measure(place: Path, passages: int, words: int, least: int) -> tuple[Cost, C
     found = []
     counting = cost_of(lambda: found.append(count_ngrams(store, place / "ngrams", min_count=least, progress=False)))
     weighing = cost_of(lambda: write_importances(found[0], store, place / "values", progress=False))
-    distinct = ", ".join(f"{len(keys):,}" for keys, _ in found[0].tables)
-    print(
-        f"{passages:>9,} passages, {found[0].totals[0]:>11,} words: "
-        f"counting {counting.wall:6.1f} s (processor {counting.processor:.1f} s, {counting.memory / GIB:.2f} GiB), "
-        f"importances {weighing.wall:6.1f} s ({weighing.processor:.1f} s, {weighing.memory / GIB:.2f} GiB); "
-        f"kept n-grams {distinct}; tables {folder_size(place / 'ngrams') / GIB:.2f} GiB",
-        flush=True,
-    )
+    print(f"{passages:,} passages, {found[0].totals[0]:,} words; tables {folder_size(place / 'ngrams') / GIB:.2f} GiB")
+    for name, cost in (("counting", counting), ("importances", weighing)):
+        print(f"  {name:12}{cost.wall:8.0f} s   processor {cost.processor:7.1f} s   memory {cost.memory / GIB:.2f} GiB")
     return counting, weighing
 
 
@@ -137,6 +133,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where temporary files go")
     options = parser.parse_args()
     sizes, costs = sorted(options.passages), []
+    print(f"{runtime.machine_facts()['cpu']}, one thread, numpy {np.__version__}")
     for passages in sizes:
         place = Path(tempfile.mkdtemp(dir=options.folder))
         try:
@@ -145,12 +142,12 @@ def main() -> None:
             shutil.rmtree(place)
     if len(sizes) > 1:
         more = (MARCO - sizes[-1]) / (sizes[-1] - sizes[-2])
+        print(f"{MARCO:,} passages at that slope")
         for name, before, last in zip(("counting", "importances"), *costs[-2:], strict=True):
             wall, processor, memory = (end + (end - start) * more for start, end in zip(before, last, strict=True))
-            print(
-                f"{MARCO:,} passages at that slope: {name} {wall / 60:.0f} min (processor {processor / 60:.0f} min), "
-                f"{memory / GIB:.1f} GiB"
-            )
+            # Until a collection fills the buffers, memory grows with them and says nothing of larger ones.
+            needs = f"   memory {memory / GIB:.1f} GiB" if sizes[-2] * options.words > BUFFER else ""
+            print(f"  {name:12}{wall:8.0f} s   processor {processor:7.0f} s{needs}")
 
 
 if __name__ == "__main__":

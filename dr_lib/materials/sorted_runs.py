@@ -2,7 +2,7 @@
 
 A full buffer is sorted in place, equal keys become one key and a count, and the run goes to disk. In the end the runs
 are merged range by range: limits between ranges come from evenly spaced keys of all runs, so that no range is larger
-than a buffer, however unevenly the keys are spread. Page: ideas/masking.
+than half a buffer, however unevenly the keys are spread. Page: ideas/masking.
 """
 
 from collections.abc import Iterator
@@ -45,8 +45,7 @@ class SortedRuns:
     def merged(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Keys int64 and counts uint32 in rising order of keys, in parts that follow each other; no more is added."""
         self._spill()
-        room = len(self._buffer)
-        self._buffer = self._buffer[:0]
+        room, self._buffer = len(self._buffer) // 2, np.zeros(0, np.int64)
         runs = [tuple(np.load(path, mmap_mode="r") for path in pair) for pair in self._files]
         bounds = _bounds([keys for keys, _ in runs], room)
         cuts = [np.concatenate([[0], np.searchsorted(keys, bounds), [len(keys)]]) for keys, _ in runs]

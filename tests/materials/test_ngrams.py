@@ -179,7 +179,7 @@ def test_sorted_runs_count_as_numpy_does_and_keep_to_the_buffer(tmp_path, monkey
     expected = np.unique(keys, return_counts=True)
     assert np.array_equal(np.concatenate([part[0] for part in parts]), expected[0])
     assert np.array_equal(np.concatenate([part[1] for part in parts]), expected[1])
-    assert max(merged) <= max(buffer, len(list(tmp_path.iterdir())) // 2)
+    assert max(merged) <= max(buffer // 2, len(list(tmp_path.iterdir())) // 2)
     runs.discard()
     assert not list(tmp_path.iterdir())
 
