@@ -22,10 +22,10 @@ class SortedRuns:
 
     Example:
         >>> import tempfile
-        >>> runs = SortedRuns(Path(tempfile.mkdtemp()), buffer=4)
-        >>> runs.add(np.array([7, 5, 7, 7])); runs.add(np.array([5]))
+        >>> runs = SortedRuns(Path(tempfile.mkdtemp()), buffer=6)
+        >>> runs.add(np.array([7, 5, 7, 7])); runs.add(np.array([5, 5, 5]))
         >>> [(keys.tolist(), counts.tolist()) for keys, counts in runs.merged()]
-        [([5, 7], [2, 3])]
+        [([5, 7], [4, 3])]
     """
 
     def __init__(self, folder: Path, buffer: int):
