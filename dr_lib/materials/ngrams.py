@@ -100,7 +100,7 @@ def count_ngrams(
 
     Args:
         store: tokens of the passages, read in full, whatever a model will later be shown of them.
-        folder: where to write; it is whole or absent. Temporary files of 9 to 21 bytes a word lie there meanwhile.
+        folder: where to write; it is whole or absent. Temporary files of about 25 bytes a word lie there meanwhile.
         order: the longest n-grams, at least 2 (CDMAE: 4).
         min_count: drop n-grams of two or more words that occur less often. None keeps all of a collection of up to
             10 million words and drops what occurs less than 5 times in larger ones.
@@ -129,6 +129,7 @@ def count_ngrams(
         work.mkdir()
         table, totals = _number_words(store, draft, order, unit, bar)
         least = min_count or (1 if totals[0] <= SMALL else RARE)
+        bar.total = (2 * order - 2) * totals[0]
         for n in range(2, order + 1):
             bar.set_description(f"{n}-grams")
             _count_order(draft, n, least, buffer, bar)

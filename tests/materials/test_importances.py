@@ -157,6 +157,13 @@ def test_a_single_word_has_no_importance_and_every_word_has_a_finite_one(importa
     assert found[0] == 0 and np.isfinite(found).all() and (found[1:] > 0).all()
 
 
+def test_passages_without_a_word_have_no_importances(store_of, tmp_path):
+    store = store_of(["", ""])
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    assert counts.totals == (0, 0, 0, 0)
+    assert len(write_importances(counts, store, tmp_path / "values", progress=False).text) == 0
+
+
 def test_information_of_pieces_is_that_of_a_text_with_blanks_between_them(store_of, tmp_path):
     store = store_of(["bad cab c bad", "cab bad dab"], split=True)
     counts = count_ngrams(store, tmp_path / "ngrams", unit="piece", progress=False)
