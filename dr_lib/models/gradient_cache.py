@@ -33,8 +33,8 @@ def encode_in_chunks(function: Callable[..., Any], batch: TokenBatch, rows: int 
         beside: tensors `[batch, ...]` to be cut as the batch is.
 
     Returns:
-        What one call on the whole batch returns, up to rounding and the draw of dropout: vectors one after the other,
-        sums added up. The gradient is that of the same chunks without the cache, for one more forward pass.
+        Vectors one after the other and sums added up, as one call on the whole batch gives them up to rounding and the
+        draw of dropout. The gradient is that of the same chunks without the cache, for one more forward pass.
 
     Raises:
         InputError: `rows` below 1.
