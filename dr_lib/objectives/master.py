@@ -171,10 +171,8 @@ class Master(Objective):
             mask = masking.keyword(text, text.values, rate, generator)
             return text, mask, most_masked(mask, rate) + len(mask) * batch.longest_word
         if task == "cmp":
-            mask, seen = (
-                masking.complementary(reading.text, reading.mask),
-                1 - self.rate_of(self.vector_of(task, batch)),
-            )
+            seen = 1 - self.rate_of(self.vector_of(task, batch))
+            mask = masking.complementary(reading.text, reading.mask)
             return reading.text, mask, most_masked(mask, seen) + len(mask) * batch.longest_word
         text = batch.questions if task == "dor" else batch.continuations
         mask = masking.whole_word(text, rate, generator)

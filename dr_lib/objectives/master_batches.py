@@ -19,7 +19,7 @@ from dr_lib.tokens import TokenBatch, TokenStore, TokenValues
 from dr_lib.tokens.halves import halves
 from dr_lib.tokens.joined import joined, joined_lengths
 
-MULTIPLE = 16  # padded lengths of the decoders' texts: few distinct shapes
+MULTIPLE = 16  # of all padded lengths: five texts a passage would make many shapes
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class MasterBatches:
 
     def __init__(self, tasks: tuple[str, ...], neighbour: str, source: Source):
         self.source, self.store = source, source.store
-        self.layout: dict[str, Any] = {"max_length": source.max_length, "title": source.title}
+        self.layout: dict[str, Any] = {
+            "max_length": source.max_length, "title": source.title, "pad_to_multiple": MULTIPLE,
+        }  # fmt: skip
         weighted = {"mkp", "npr"} & set(tasks)
         self.weights = TokenValues.open(source.material("keyword_weights") / "values", self.store) if weighted else None
         self.questions = _texts(source, "questions") if "dor" in tasks else None
@@ -79,7 +81,7 @@ class MasterBatches:
         follows = next_passages(source.documents, source.positions)
         self.halved = "npr" in tasks and (neighbour == "released" or not (follows >= 0).any())
         self.follows = follows if "npr" in tasks and not self.halved else None
-        self.stream = source.stream(beside=self._longest())
+        self.stream = source.stream(beside=self._longest(), pad_to_multiple=MULTIPLE)
 
     def batch(self, step: int) -> MasterBatch:
         """The batch of a step, counted from 0 over all epochs."""
@@ -100,12 +102,12 @@ class MasterBatches:
             if texts:
                 longest = np.maximum(longest, joined_lengths(texts.store, texts.offsets))
         if self.follows is not None:
-            lengths = self.store.lengths(**self.layout)
+            lengths = self.store.lengths(self.source.max_length, self.source.title)
             longest = np.maximum(longest, np.where(self.follows >= 0, lengths[self.follows], 0))
         return longest
 
-    def _weighted(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
-        return batch if self.weights is None else self.weights.attach(batch, **self.layout, **layout)
+    def _weighted(self, batch: TokenBatch) -> TokenBatch:
+        return batch if self.weights is None else self.weights.attach(batch, **self.layout)
 
     def _neighbours(self, passages: TokenBatch) -> dict[str, TokenBatch | None]:
         if self.halved:
@@ -115,8 +117,7 @@ class MasterBatches:
             return {"halves": None, "neighbours": None}
         rows = passages.rows.numpy()
         after = self.follows[rows]
-        next_ones = self.store.batch(np.where(after >= 0, after, rows), **self.layout, pad_to_multiple=MULTIPLE)
-        next_ones = self._weighted(next_ones, pad_to_multiple=MULTIPLE)
+        next_ones = self._weighted(self.store.batch(np.where(after >= 0, after, rows), **self.layout))
         return {"halves": None, "neighbours": _blank(next_ones, torch.from_numpy(after < 0))}
 
     def _joined(self, texts: "PassageTexts", passages: TokenBatch, epoch: int) -> TokenBatch:
