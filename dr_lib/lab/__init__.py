@@ -24,6 +24,8 @@ HOMES = {
     "live_folder": "records",
     "load_record": "records",
     "load_records": "records",
+    "material": "materials",
+    "open_means": "way",
     "publish": "records",
     "recipe_for": "recipe",
     "recorded_folder": "records",

@@ -4,6 +4,7 @@ from dr_lib.report.cases import cases_table
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
 from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.masked_words import BatchWords, hidden_share_figure, is_plain, mean_share, top_words_figure
+from dr_lib.report.material_counts import counts_table
 from dr_lib.report.measured import differences, mean_intervals, recorded
 from dr_lib.report.similarity import similarity_figure
 from dr_lib.report.tables import Markup, badge, link, table
@@ -19,6 +20,7 @@ __all__ = [
     "badge",
     "cases_table",
     "costs_table",
+    "counts_table",
     "curves",
     "differences",
     "differences_figure",
