@@ -1,32 +1,35 @@
-"""Exact search by inner product, with one order for every engine: score descending, then row ascending.
+"""Exact search by inner product, with one order for every machine: score descending, then row ascending.
 
-A matrix product in float32 gives a score whose last bits depend on the shapes of the blocks it is cut into, so ties
-and near-ties would fall differently on faiss, on a GPU, or with another block size. So the fast pass only proposes
-some more passages than asked for; their scores are then computed again one by one in float64 and rounded to float32,
-and the order is made from those. A bound on the rounding error proves that nothing outside the proposal belongs into
-the result; a query for which the proof fails (many near-equal passages) is searched again with a larger proposal.
+A matrix product gives a score whose last bits depend on its number type and on the blocks it is cut into, so ties and
+near-ties would fall differently with another block size, on a GPU, or in bfloat16. So fast products only choose who may
+be among the first; the scores of these are then computed again one by one in float64 and rounded to float32, and the
+order is made from those. A bound on the error of the fast products proves that nobody else belongs into the result.
 
 Brute force as in SimLM (section 4.1), whose released code stops where a shard has fewer passages than `k`: here all
 come back. Page of the book: ideas/evaluation.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.retrieval.exact import exact_scores, opened
+from dr_lib.retrieval.products import Precision, Products, blocks, choose, full_float32
+from dr_lib.retrieval.reservoir import POOL, Reservoir, TooRoughError
 from dr_lib.training.runtime import threads
+
+__all__ = ["exact_scores", "search"]
 
 BLOCK_BYTES = 1 << 28
 STATE_BYTES = 1 << 29
-
-Proposal = tuple[Tensor, Tensor]
-Engine = Callable[[np.ndarray, int], Proposal]
+TILE_QUERIES, TILE_PASSAGES = 512, 4_096
+SHARE = 128
 
 
 def search(
@@ -35,7 +38,7 @@ def search(
     k: int,
     *,
     device: torch.device | str = "cpu",
-    engine: str = "auto",
+    precision: Precision = "auto",
     block: int | None = None,
     progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -45,9 +48,9 @@ def search(
         queries: `[queries, hidden]` float.
         passages: `[passages, hidden]` float16 or float32; may be memory-mapped and larger than memory.
         k: passages wanted, at least 1; with fewer in the collection all of them come back.
-        device: where the product is computed.
-        engine: "faiss" (the kernel of `IndexFlatIP`, CPU only), "matmul" (chunked product and top-k in torch), or
-            "auto": faiss on CPU, matmul elsewhere. The result does not depend on it.
+        device: where the fast products are computed.
+        precision: of the fast products, "bf16" (CPU only), "fp32", or "auto": bf16 where that is quicker. The result
+            does not depend on it.
         block: passages in memory at a time, by default 256 MB of float32. The result does not depend on it.
         progress: show a bar over the blocks.
 
@@ -66,131 +69,89 @@ def search(
     """
     queries = np.ascontiguousarray(_as_array(queries), dtype=np.float32)
     passages = _as_array(passages)
-    _check(queries, passages, k)
-    k = min(k, len(passages))
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    start = _faiss_engine if _which(engine, device) == "faiss" else _matmul_engine
-    todo, keep = np.arange(len(queries)), min(len(passages), k + max(32, k // 10))
-    while k and len(todo):
-        group, open_queries = max(1, STATE_BYTES // (36 * keep)), []
-        for part in (todo[i : i + group] for i in range(0, len(todo), group)):
-            proposed, reach = _propose(queries[part], passages, keep, start(queries[part], device), block, progress)
-            exact = exact_scores(queries[part], passages, proposed[1].numpy())
-            scores[part], rows[part] = _order(exact, proposed[1].numpy(), k)
-            if keep < len(passages):
-                outside = np.float32(proposed[0].min(dim=1).values.numpy().astype(np.float64) + reach)
-                open_queries.append(part[outside >= scores[part, -1]])
-        todo, keep = np.concatenate([todo[:0], *open_queries]), min(len(passages), 4 * keep)
-    return scores, rows
+    _check(queries, passages, k, precision, device)
+    k, size = min(k, len(passages)), block or max(1, BLOCK_BYTES // (4 * max(1, passages.shape[1])))
+    group = max(1, STATE_BYTES // (8 * (1 + 3 * POOL) * max(1, k)))
+    parts = [queries[i : i + group] for i in range(0, len(queries), group)] if k else []
+    found = [np.empty((0 if k else len(queries), k), np.int64)]
+    with tqdm(total=len(parts) * -(-len(passages) // size), desc="search", unit="block", disable=not progress) as bar:
+        for part in parts:
+            how = choose(precision, part, passages[:size], k, device)
+            try:
+                found.append(_nearest(part, passages, k, Products(part, TYPES[how], device), size, bar))
+            except TooRoughError:
+                found.append(_nearest(part, passages, k, Products(part, torch.float32, device), size, bar))
+    return opened(np.concatenate(found))
 
 
-def exact_scores(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Inner products of each query with its own rows, summed in float64 and rounded to float32.
-
-    Each pair is summed alone, so its score depends on nothing but its two vectors. Pairs are visited in row order:
-    a memory-mapped collection is read from front to back.
-
-    Args:
-        queries: `[queries, hidden]` float32.
-        passages: `[passages, hidden]` float16 or float32.
-        rows: `[queries, depth]` int64.
-
-    Returns:
-        `[queries, depth]` float32.
-    """
-    scores = np.empty(rows.size, np.float32)
-    # Whole numbers sort many times faster than an argsort finds their places: row in front, place of the pair behind.
-    order = np.sort((rows.ravel() << 32) | np.arange(rows.size))
-    for i in range(0, rows.size, 1024):
-        part = order[i : i + 1024]
-        pairs = part & 0xFFFFFFFF
-        left, right = passages[part >> 32].astype(np.float32, copy=False), queries[pairs // rows.shape[1]]
-        scores[pairs] = np.einsum("ph,ph->p", left, right, dtype=np.float64)
-    return scores.reshape(rows.shape)
+TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def _order(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `k` of each line: score descending, then row ascending.
-
-    Both go into one whole number, whose order is theirs: the bits of a float32, read as an integer, are in order once
-    those of negative numbers are flipped.
-    """
-    bits = (scores + np.float32(0)).view(np.int32)
-    rank = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
-    keys = np.sort((rank.astype(np.int64) << 32) | rows, axis=1)[:, :k]
-    rank = ~(keys >> 32).astype(np.int32)
-    return (rank ^ ((rank >> 31) & 0x7FFFFFFF)).view(np.float32), keys & 0xFFFFFFFF
-
-
-def _propose(
-    queries: np.ndarray, passages: np.ndarray, keep: int, engine: Engine, block: int | None, progress: bool
-) -> tuple[Proposal, np.ndarray]:
-    """The `keep` best passages by fast score, unordered, and how far a fast score may be from the true one."""
-    longest, best = 0.0, None
-    for start, vectors in _blocks(passages, block, progress):
-        longest = max(longest, _longest(vectors, start))
-        scores, rows = engine(vectors, min(keep, len(vectors)))
-        rows = rows + start
-        if best is not None:
-            scores, rows = torch.cat([best[0], scores], dim=1), torch.cat([best[1], rows], dim=1)
-        if scores.shape[1] > keep:
-            scores, places = scores.topk(keep, dim=1, sorted=False)
-            rows = rows.gather(1, places)
-        best = scores, rows
-    assert best is not None
-    hidden, unit = queries.shape[1], 2.0**-24
-    error = (hidden + 2) * unit / (1 - (hidden + 2) * unit)
-    reach = error * np.linalg.norm(queries.astype(np.float64), axis=1) * longest + 1e-37
-    return (best[0].cpu(), best[1].cpu()), reach
+def _nearest(queries: np.ndarray, passages: np.ndarray, k: int, products: Products, size: int, bar: tqdm) -> np.ndarray:
+    """The `k` best passages of each query, `[queries, k]` int64 as `exact.keys` writes them."""
+    with ThreadPoolExecutor(threads()) as pool, full_float32(), torch.inference_mode():
+        tiles, share_out = _tiles(queries, k, products), pool.map if threads() > 1 else map
+        for start, vectors, longest in blocks(passages, size):
+            block = _Block(vectors, start, longest)
+            _read(tiles, products, block, share_out, guess=start == 0)
+            if start == 0:
+                _mend(tiles, products, block, k, share_out)
+            bar.update()
+    return np.concatenate([reservoir.best for _, reservoirs in tiles for reservoir in reservoirs])
 
 
-def _blocks(passages: np.ndarray, block: int | None, progress: bool) -> Iterator[tuple[int, np.ndarray]]:
-    size = block or max(1, BLOCK_BYTES // (4 * max(1, passages.shape[1])))
-    starts = tqdm(range(0, len(passages), size), desc="search", unit="block", disable=not progress)
-    for start in starts:
-        yield start, np.ascontiguousarray(passages[start : start + size], dtype=np.float32)
+class _Block(NamedTuple):
+    """Consecutive passages in memory: vectors, row of the first, length of the longest."""
+
+    vectors: np.ndarray
+    start: int
+    longest: float
 
 
-def _longest(vectors: np.ndarray, start: int) -> float:
-    squares = np.einsum("ph,ph->p", vectors, vectors, dtype=np.float64)
-    if not np.isfinite(squares.sum()):
-        row = start + int((~np.isfinite(squares)).argmax())
-        raise InputError("vector is not finite", where=f"passages row {row}", fix="Encode the passages again.")
-    return float(np.sqrt(squares.max()))
+Tiles = list[tuple[slice, list[Reservoir]]]
 
 
-def _faiss_engine(queries: np.ndarray, device: torch.device | str) -> Engine:
-    faiss.omp_set_num_threads(threads())
-
-    def nearest(vectors: np.ndarray, keep: int) -> Proposal:
-        scores, rows = faiss.knn(queries, vectors, keep, metric=faiss.METRIC_INNER_PRODUCT)
-        return torch.from_numpy(scores), torch.from_numpy(rows)
-
-    return nearest
-
-
-def _matmul_engine(queries: np.ndarray, device: torch.device | str) -> Engine:
-    on_device = torch.from_numpy(queries).to(device)
-
-    def nearest(vectors: np.ndarray, keep: int) -> Proposal:
-        columns = torch.from_numpy(np.require(vectors, requirements="W")).to(device).T
-        size = max(1, BLOCK_BYTES // (4 * columns.shape[1]))
-        with _full_float32(), torch.inference_mode():
-            parts = [(part @ columns).topk(keep, dim=1, sorted=False) for part in on_device.split(size)]
-        return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
-
-    return nearest
+def _tiles(queries: np.ndarray, k: int, products: Products) -> Tiles:
+    """Queries that are multiplied together, and among them those that one thread looks after."""
+    share = min(SHARE, -(-TILE_QUERIES // threads()))
+    tiles = []
+    for start in range(0, len(queries), TILE_QUERIES):
+        tile = queries[start : start + TILE_QUERIES]
+        reservoirs = [Reservoir(tile[i : i + share], k, products.rounding) for i in range(0, len(tile), share)]
+        tiles.append((slice(start, start + TILE_QUERIES), reservoirs))
+    return tiles
 
 
-@contextmanager
-def _full_float32() -> Iterator[None]:
-    """No TF32 or bf16 inside a float32 product: the bound on the error counts on 24 bits."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+def _read(tiles: Tiles, products: Products, block: _Block, share_out: Callable, *, guess: bool) -> None:
+    """Look at the passages of one block, every so-manieth together, so that the first lot is a sample of the block."""
+    steps, reach = -(-len(block.vectors) // TILE_PASSAGES), products.reach(block.longest)
+    for step in range(steps):
+        columns = products.columns(block.vectors[step::steps])
+
+        def take(reservoir: Reservoir, scores: Tensor, reach: np.ndarray, step: int = step) -> None:
+            if guess and step == 0:
+                reservoir.expect(scores[:, ::2], reach, 0.5 * scores.shape[1] / len(block.vectors))
+            reservoir.add(scores, reach, step, steps)
+            if reservoir.full or step == steps - 1:
+                reservoir.cut(block.vectors, block.start)
+
+        for lines, reservoirs in tiles:
+            scores, share = products.queries[lines] @ columns, len(reservoirs[0].queries)
+            reaches = np.split(reach[lines], range(share, len(scores), share))
+            list(share_out(take, reservoirs, scores.split(share), reaches))
+
+
+def _mend(tiles: Tiles, products: Products, block: _Block, k: int, share_out: Callable) -> None:
+    """Search the first block again for queries whose guessed threshold was too high, now without a guess."""
+    for _, reservoirs in tiles:
+        for reservoir in reservoirs:
+            short = reservoir.short()
+            if len(short):
+                queries = reservoir.queries[short].astype(np.float32)
+                again = Products(queries, products.dtype, products.device)
+                fresh = _tiles(queries, k, again)
+                _read(fresh, again, block, share_out, guess=False)
+                reservoir.replace(short, np.concatenate([one.best for _, some in fresh for one in some]))
 
 
 def _as_array(vectors: np.ndarray | Tensor) -> np.ndarray:
@@ -198,15 +159,9 @@ def _as_array(vectors: np.ndarray | Tensor) -> np.ndarray:
     return np.asarray(array)
 
 
-def _which(engine: str, device: torch.device | str) -> str:
-    on_cpu = torch.device(device).type == "cpu"
-    if engine not in ("auto", "faiss", "matmul") or (engine == "faiss" and not on_cpu):
-        fix = 'Use "auto", "matmul", or "faiss" with device "cpu".'
-        raise InputError(f"no engine {engine!r} on {device}", where="engine", fix=fix)
-    return ("faiss" if on_cpu else "matmul") if engine == "auto" else engine
-
-
-def _check(queries: np.ndarray, passages: np.ndarray, k: int) -> None:
+def _check(
+    queries: np.ndarray, passages: np.ndarray, k: int, precision: str, device: torch.device | str
+) -> None:  # fmt: skip
     if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
         problem = f"queries {queries.shape} and passages {passages.shape} do not fit"
         raise InputError(problem, where="search", fix="Give [queries, hidden] and [passages, hidden].")
@@ -214,6 +169,9 @@ def _check(queries: np.ndarray, passages: np.ndarray, k: int) -> None:
         raise InputError(f"passages are {passages.dtype}", where="search", fix="Give float16 or float32 vectors.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
+    if precision not in ("auto", *TYPES) or (precision == "bf16" and torch.device(device).type != "cpu"):
+        fix = 'Use "auto", "fp32", or "bf16" with device "cpu".'
+        raise InputError(f"no precision {precision!r} on {device}", where="precision", fix=fix)
     if not np.isfinite(queries).all():
         row = int((~np.isfinite(queries).all(axis=1)).argmax())
         raise InputError("vector is not finite", where=f"queries row {row}", fix="Encode the queries again.")
