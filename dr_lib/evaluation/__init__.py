@@ -6,7 +6,7 @@ from dr_lib.evaluation.cases import Case, flips
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
 from dr_lib.evaluation.measures import evaluate
-from dr_lib.evaluation.nlu import NluResult, SentenceClassifier, finetune_nlu, steps_for
+from dr_lib.evaluation.nlu import NluBatch, NluResult, SentenceClassifier, finetune_nlu, steps_for
 from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask, load_nlu
 from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
@@ -35,6 +35,7 @@ __all__ = [
     "IndexCost",
     "Interval",
     "NearestQuestions",
+    "NluBatch",
     "NluResult",
     "NluSplit",
     "NluTask",

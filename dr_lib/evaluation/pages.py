@@ -39,7 +39,7 @@ def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[
         pages: the page of each row, as `page_ids` gives them.
 
     Returns:
-        The ranking, whose rows are places in the second value: the distinct pages in order of first appearance.
+        The ranking, and the names of its rows (the distinct pages in order of first appearance in the collection).
 
     Raises:
         InputError: a ranking of another collection.
