@@ -75,9 +75,15 @@ def is_plain(word: str) -> bool:
         >>> [is_plain(word) for word in ("The", "retriever", ",", "4")]
         [True, False, True, False]
     """
+    return word.lower() in stop_words() or not any(map(str.isalnum, word))
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """scikit-learn's list of English stop words, lower case."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # takes a second to load
 
-    return word.lower() in ENGLISH_STOP_WORDS or not any(map(str.isalnum, word))
+    return ENGLISH_STOP_WORDS
 
 
 def mean_share(shares: np.ndarray) -> Interval:
