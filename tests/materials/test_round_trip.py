@@ -54,7 +54,7 @@ def test_what_is_kept_leads_back_to_its_passage(asked, retriever, monkeypatch, h
     expected = []
     for row, source in enumerate(sources):
         same = DOCUMENTS[source]
-        candidates = np.flatnonzero((DOCUMENTS == same) | (how == "global"))
+        candidates = np.flatnonzero((same == DOCUMENTS) | (how == "global"))
         expected.append(leads_back(table[row], source, candidates, top_k))
     kept = consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False)
     assert kept.tolist() == expected
