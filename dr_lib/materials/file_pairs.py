@@ -26,7 +26,7 @@ SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is
 
 
 @dataclass
-class Noted:
+class _Noted:
     """Hashes of the texts of a file in the order of its rows, and what was left out.
 
     Attributes:
@@ -69,7 +69,7 @@ def store_pairs(
     Raises:
         InputError: a row that cannot be read, or not one pair.
     """
-    noted = note_rows(usable_rows(rows, positives, depth), progress)
+    noted = _note_rows(usable_rows(rows, positives, depth), progress)
     if not noted.queries:
         raise InputError("no row with a question and a passage", where=folder, fix="Look at the file.")
     query_rows, first_queries = distinct_rows(np.frombuffer(noted.queries, np.int64))
@@ -104,9 +104,9 @@ def usable_rows(rows: Stream, positives: Literal["first", "all"], depth: int) ->
         yield PairRow(row.question, answering, others) if row.question.strip() and answering else None
 
 
-def note_rows(rows: Iterator[PairRow | None], progress: bool) -> Noted:
+def _note_rows(rows: Iterator[PairRow | None], progress: bool) -> _Noted:
     """The first reading: hashes of all texts."""
-    noted = Noted()
+    noted = _Noted()
     for row in tqdm(rows, desc="pairs: reading", unit="row", disable=not progress):
         if row is None:
             noted.left_out += 1

@@ -18,7 +18,7 @@ from dr_lib.models.sampling import pick
 LOOK = 4
 """Tokens between two looks at how many rows still go on; a GPU would have to wait for every look."""
 MULTIPLE = 64
-"""Row counts are rounded up to this when ended rows are dropped: few distinct shapes."""
+"""Row counts are rounded up to this when ended rows are dropped, for few distinct shapes."""
 
 
 class Decoding(Protocol):
