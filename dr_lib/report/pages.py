@@ -16,6 +16,7 @@ from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.verdicts import SCALES
 from dr_lib.report.figures import curves
+from dr_lib.report.masks_explorer import write_explorer
 from dr_lib.report.tables import Cell, link, table
 from dr_lib.training import runtime
 
@@ -23,7 +24,7 @@ RECORDS_FROM_REFERENCE = "../book/records"
 
 
 def write_pages(to: Path) -> list[Path]:
-    """Write the generated pages and copy the records that pages link to.
+    """Write the generated pages and the data of the masks explorer, and copy the records that pages link to.
 
     Args:
         to: the staged source of the book; executed notebooks lie in its folder `notebooks`.
@@ -41,6 +42,7 @@ def write_pages(to: Path) -> list[Path]:
     }
     for name, make in makers.items():
         write_text(to / name, make(to))
+    write_explorer(to)
     return [to / name for name in makers]
 
 
