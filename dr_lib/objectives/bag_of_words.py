@@ -9,7 +9,7 @@ from dr_lib.models import lm_head
 from dr_lib.tokens.batch import TokenBatch
 
 NEVER = -1e4
-"""Logit of a special position: below any other, and finite where a passage has no token."""
+"""Stands for the logit at special positions, below any other, and finite where a passage has no token."""
 
 
 def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None) -> Tensor:

@@ -11,7 +11,9 @@ from torch import Tensor
 class TokenBatch:
     """Padded token ids of some passages or queries.
 
-    Attributes (all tensors on one device):
+    All tensors are on one device.
+
+    Attributes:
         input_ids: `[batch, length]` int64.
         attention_mask: `[batch, length]` int64, 1 at real tokens, 0 at padding.
         token_type_ids: `[batch, length]` int64, 0 for title (or the only segment), 1 for the body of a pair.
