@@ -40,7 +40,7 @@ def base_stage(recipe: BaseRecipe) -> Stage:
     work = bert_work(recipe.layers, recipe.hidden, recipe.vocabulary, share_predicted=0.15)
     cost = work * training.steps * training.accumulation * training.tokens_per_batch
     return Stage(
-        "base", 1, params, _model(recipe), {"vocabulary": vocabulary, "tokens": tokens}, resumable=True, cost=cost
+        "base", 2, params, _model(recipe), {"vocabulary": vocabulary, "tokens": tokens}, resumable=True, cost=cost
     )
 
 

@@ -64,7 +64,7 @@ def pretraining(
         materials=tuple(materials),
     )  # fmt: skip
     family = f"{recipe.objective.name} {shape.layers}x{shape.hidden}"
-    return Stage("pretrained", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
+    return Stage("pretrained", 2, params, build, inputs, resumable=True, cost=tokens * work, family=family)
 
 
 def bm25_index(collection: Collection, title: bool) -> Stage:
