@@ -100,10 +100,10 @@ def top_words_figure(tops: Mapping[str, Mapping[str, float]]) -> HTML:
 
     def draw(palette: Palette) -> Figure:
         figure = Figure(figsize=(7.4, 0.7 + 0.26 * max(map(len, tops.values()))), layout="constrained")
-        panels = figure.subplots(1, len(tops), squeeze=False)[0]
+        panels = figure.subplots(1, len(tops), squeeze=False, sharex=True)[0]
         for axes, (name, shares) in zip(panels, tops.items(), strict=True):
             colors = [palette.paper if is_plain(word) else palette.recorded for word in shares]
-            axes.barh(range(len(shares)), [100 * share for share in shares.values()], color=colors)
+            axes.barh(range(len(shares)), [100 * share for share in shares.values()], color=colors, edgecolor="none")
             axes.set_yticks(range(len(shares)), [_spelled(word) for word in shares])
             axes.invert_yaxis()
             axes.grid(visible=False, axis="y")
@@ -129,7 +129,7 @@ def hidden_share_figure(words: list[str], shares: Mapping[str, np.ndarray]) -> H
         axes, width = figure.subplots(), 0.8 / len(shares)
         for i, (name, values) in enumerate(shares.items()):
             places = np.arange(len(words)) - 0.4 + (i + 0.5) * width
-            axes.bar(places, 100 * values, width, color=palette.series[i], label=name)
+            axes.bar(places, 100 * values, width, color=palette.series[i], edgecolor="none", label=name)
         axes.set_xticks(range(len(words)), [_spelled(word) for word in words], rotation=60, ha="right", fontsize=8)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel("hidden in % of the draws")
