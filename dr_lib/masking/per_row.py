@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dr_lib.errors import InputError
 from dr_lib.masking.budget import Budget, piece_budget
-from dr_lib.masking.rounds import go_round
+from dr_lib.masking.rounds import go_round, never_seen
 from dr_lib.masking.words import random_keys, take_words, words_of
 from dr_lib.tokens.batch import TokenBatch
 
@@ -55,14 +55,11 @@ def per_row(
         raise InputError(f"{draws} draws", where="draws", fix="Give 1 or more, or None.")
     length = batch.special.shape[1]
     if rate == 0:
-        hidden = torch.zeros_like(batch.special)[:, None].repeat(1, length, 1)
-    elif draws is None:
-        hidden = go_round(batch, limit, generator)
-    else:
-        hidden = _pick_draws(batch, limit, generator, min(draws, length))
-    hidden |= (batch.attention_mask == 0)[:, None]
-    hidden.diagonal(dim1=1, dim2=2).fill_(True)
-    return hidden
+        nothing = torch.zeros_like(batch.special)[:, None].repeat(1, length, 1)
+        return never_seen(nothing, batch.attention_mask == 0)
+    if draws is None:
+        return go_round(batch, limit, generator)
+    return never_seen(_pick_draws(batch, limit, generator, min(draws, length)), batch.attention_mask == 0)
 
 
 def _pick_draws(batch: TokenBatch, limit: Tensor, generator: torch.Generator, draws: int) -> Tensor:

@@ -24,25 +24,34 @@ def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Te
         generator: on the batch's device.
 
     Returns:
-        `[batch, length, length]` bool, True at the pieces taken.
+        `[batch, length, length]` bool, True at the pieces taken, at padding and at each row's own place.
     """
     keys = random_keys(batch.special, generator, words_of(batch))
     lots = torch.rand(keys.shape, generator=generator, device=keys.device)
+    padding = batch.attention_mask == 0
     if keys.device.type == "cpu":
-        return torch.from_numpy(rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy()))
-    return rounds_on_device(keys, limit, lots)
+        return torch.from_numpy(rounds_on_cpu(*(t.numpy() for t in (keys, limit, lots, padding))))
+    return rounds_on_device(keys, limit, lots, padding)
 
 
-def rounds_on_device(keys: Tensor, limit: Tensor, lots: Tensor) -> Tensor:
+def never_seen(hidden: Tensor, padding: Tensor) -> Tensor:
+    """`hidden` `[batch, length, length]` with `padding` `[batch, length]` and each row's own place; changed in place."""
+    hidden |= padding[:, None]
+    hidden.diagonal(dim1=1, dim2=2).fill_(True)
+    return hidden
+
+
+def rounds_on_device(keys: Tensor, limit: Tensor, lots: Tensor, padding: Tensor) -> Tensor:
     """Take whole words for each row, in the order of the keys from the row's start on, without waiting for a result.
 
     Args:
         keys: `[batch, length]` int32 from `random_keys`.
         limit: `[batch]` int64, most pieces to take.
         lots: `[batch, length]` float32 in [0, 1), the start of each row as a share of the words.
+        padding: `[batch, length]` bool, columns that no row may see.
 
     Returns:
-        `[batch, length, length]` bool, True at the pieces taken.
+        As `go_round`.
     """
     last, length = torch.iinfo(keys.dtype).max, keys.shape[1]
     ranked, order = keys.sort(dim=1)
@@ -53,7 +62,8 @@ def rounds_on_device(keys: Tensor, limit: Tensor, lots: Tensor) -> Tensor:
     begin = (lots * words).int()
     turned = (rank[:, None] - begin[:, :, None]) % words.clamp(min=1)[:, :, None]
     turned.masked_fill_((keys == last)[:, None], last)
-    return take_on_device(turned.flatten(0, 1), limit.repeat_interleave(length)).view(turned.shape)
+    taken = take_on_device(turned.flatten(0, 1), limit.repeat_interleave(length)).view(turned.shape)
+    return never_seen(taken, padding)
 
 
 @dataclass(frozen=True)
@@ -80,13 +90,23 @@ class Shuffle:
     following: np.ndarray
 
 
-def rounds_on_cpu(keys: np.ndarray, limit: np.ndarray, lots: np.ndarray) -> np.ndarray:
+def rounds_on_cpu(keys: np.ndarray, limit: np.ndarray, lots: np.ndarray, padding: np.ndarray) -> np.ndarray:
     """The same as `rounds_on_device`: one mask for each word that a row may start at, of which each row picks one."""
     shuffle, length = _shuffled(keys), keys.shape[1]
     masks = _masks_by_start(shuffle, limit)
     begin = shuffle.first[:, None] + (lots * shuffle.count[:, None].astype(np.float32)).astype(np.int64)
-    bits = masks.take(begin, 0).view(np.uint8)
-    return np.unpackbits(bits, axis=-1, count=length, bitorder="little").view(bool)
+    bits = masks.take(begin, 0)
+    bits |= _packed(padding)[:, None]
+    bits |= _packed(np.eye(length, dtype=bool))
+    return np.unpackbits(bits.view(np.uint8), axis=-1, count=length, bitorder="little").view(bool)
+
+
+def _packed(columns: np.ndarray) -> np.ndarray:
+    """`[rows, length]` bool as bits, `[rows, length / 64]` uint64, the first column the lowest."""
+    rows, length = columns.shape
+    found = np.zeros((rows, -(-length // 64) * 8), np.uint8)
+    found[:, : -(-length // 8)] = np.packbits(columns, axis=1, bitorder="little")
+    return found.view("<u8")
 
 
 def _shuffled(keys: np.ndarray) -> Shuffle:
@@ -127,12 +147,10 @@ def _masks_by_start(shuffle: Shuffle, limit: np.ndarray) -> np.ndarray:
 def _prefixes(column: np.ndarray) -> np.ndarray:
     """`[batch * (length + 1), length / 64]` uint64: columns of each passage's first 0, 1, ... places as bits."""
     rows, length = column.shape
-    index, limbs = np.arange(length), -(-length // 64)
-    single = np.zeros((length, limbs), "<u8")
-    single[index, index // 64] = np.uint64(1) << (index % 64).astype(np.uint64)
-    prefixes = np.zeros((rows, length + 1, limbs), "<u8")
+    single = _packed(np.eye(length, dtype=bool))
+    prefixes = np.zeros((rows, length + 1, single.shape[1]), "<u8")
     np.bitwise_xor.accumulate(single.take(column, 0), axis=1, out=prefixes[:, 1:])
-    return prefixes.reshape(-1, limbs)
+    return prefixes.reshape(-1, single.shape[1])
 
 
 def _take_shorter(

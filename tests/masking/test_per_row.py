@@ -102,18 +102,20 @@ def test_the_ways_of_a_cpu_and_of_a_gpu_take_the_same(batch_of, source, longest,
     batch = batch_of([torch.randint(1, longest + 1, (n,), generator=sizes).tolist() for n in (0, 1, 2, 9, 13)])
     keys = random_keys(batch.special, source, words_of(batch))
     limit = ((~batch.special).sum(1) * rate).ceil().long()
-    lots = torch.rand(keys.shape, generator=source)
-    fast = rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy())
-    np.testing.assert_array_equal(fast, rounds_on_device(keys, limit, lots).numpy())
+    lots, padding = torch.rand(keys.shape, generator=source), batch.attention_mask == 0
+    arguments = keys, limit, lots, padding
+    fast = rounds_on_cpu(*(tensor.numpy() for tensor in arguments))
+    np.testing.assert_array_equal(fast, rounds_on_device(*arguments).numpy())
 
 
 def test_without_special_pieces_both_ways_are_the_same_too(source):
     special = torch.zeros(5, 64, dtype=torch.bool)
     words = torch.arange(64).expand(5, 64) // 3
     keys, lots = random_keys(special, source, words), torch.rand(5, 64, generator=source)
-    limit = torch.tensor([1, 3, 31, 63, 64])
-    fast = rounds_on_cpu(keys.numpy(), limit.numpy(), lots.numpy())
-    np.testing.assert_array_equal(fast, rounds_on_device(keys, limit, lots).numpy())
+    limit, padding = torch.tensor([1, 3, 31, 63, 64]), torch.zeros_like(special)
+    arguments = keys, limit, lots, padding
+    fast = rounds_on_cpu(*(tensor.numpy() for tensor in arguments))
+    np.testing.assert_array_equal(fast, rounds_on_device(*arguments).numpy())
 
 
 def test_a_long_passage_is_fine(batch_of, source):
