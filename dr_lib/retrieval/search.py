@@ -67,7 +67,7 @@ def search(
         >>> rows.tolist(), scores.tolist()
         ([[0, 1]], [[1.0, 0.0]])
     """
-    queries = np.ascontiguousarray(_as_array(queries), dtype=np.float32)
+    queries = np.require(_as_array(queries), np.float32, ["C", "W"])
     passages = _as_array(passages)
     _check(queries, passages, k, precision, device)
     k, size = min(k, len(passages)), block or max(1, BLOCK_BYTES // (4 * max(1, passages.shape[1])))
