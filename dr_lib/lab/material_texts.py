@@ -132,7 +132,7 @@ def build_question_generator(
     settings, start = recipe.makers.questions, base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
     masked = models.load_masked_lm(start, dropout=recipe.dropout, device=runtime.device())
-    model = new_seq2seq(masked, special_ids(tokenizer), seed)
+    model = new_seq2seq(masked, special_ids(tokenizer))
     pairs = examples(collection, {})
     fitting = settings.tokens_per_batch // (recipe.passage_length + recipe.query_length)
     batches = RetrievalBatches(

@@ -1,7 +1,9 @@
 """Sequence-to-sequence models that turn a passage into a question (doc2query). Page: ideas/generators.
 
 Nogueira et al. 2019; MASTER section 3.3 takes a public one, the DPR-PAQ paper a whole pipeline of them. The small one
-made here starts from the recipe's masked LM on both sides; only the attention from decoder to encoder is new.
+made here starts from the recipe's masked LM on both sides. The attention from decoder to encoder, which a masked LM
+lacks, starts as a copy of each layer's self-attention: it then looks for the like of what was written last, a step
+from copying words, which fresh weights take many times as long to find (Rothe et al. 2020 start them fresh).
 """
 
 import copy
@@ -27,13 +29,12 @@ from dr_lib.models.masked_lm import attention_for, locate, refuse_missing, unrea
 from dr_lib.models.quiet import quiet_transformers
 
 
-def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int], seed: int = 0) -> EncoderDecoderModel:
+def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDecoderModel:
     """Make an encoder-decoder of a masked LM: its encoder, and a decoder with the same weights and its head.
 
     Args:
         model: BERT or ELECTRA with its head; it is left as it is.
         special: ids by short name; a text begins with [CLS] and ends with [SEP].
-        seed: of the cross-attention, the only fresh weights; the global random state is left as it was.
 
     Raises:
         InputError: a model whose weights do not fit its own decoder form.
@@ -41,8 +42,7 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int], seed: int = 
     config = copy.deepcopy(model.config)
     config.is_decoder = config.add_cross_attention = True
     attention = model.config._attn_implementation
-    with torch.random.fork_rng(devices=[]), quiet_transformers():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]), quiet_transformers():  # what is drawn here is overwritten below
         decoder = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     lost, unknown = decoder.load_state_dict(model.state_dict(), strict=False)
     if unknown or any("crossattention" not in name for name in lost):
@@ -50,6 +50,8 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int], seed: int = 
             f"{type(model).__name__} does not fit its decoder form ({', '.join([*unknown, *lost][:3])})",
             where="model", fix="Start from a BERT or an ELECTRA generator.",
         )  # fmt: skip
+    for layer in decoder.base_model.encoder.layer:
+        layer.crossattention.load_state_dict(layer.attention.state_dict())
     joint = EncoderDecoderConfig.from_encoder_decoder_configs(
         model.config, config, decoder_start_token_id=special["cls"], eos_token_id=special["sep"],
         pad_token_id=special["pad"], bos_token_id=special["cls"], vocab_size=config.vocab_size,

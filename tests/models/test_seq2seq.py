@@ -12,7 +12,7 @@ from dr_lib.tokens import special_ids
 
 @pytest.fixture
 def small(tiny_bert, tiny_tokenizer):
-    return new_seq2seq(tiny_bert(), special_ids(tiny_tokenizer), seed=1)
+    return new_seq2seq(tiny_bert(), special_ids(tiny_tokenizer))
 
 
 @pytest.fixture
@@ -39,19 +39,24 @@ def test_both_sides_begin_with_the_base_models_weights(tiny_bert, small):
         assert torch.equal(tensor, base[f"bert.{name}"]), name
 
 
-def test_cross_attention_comes_from_the_seed_and_leaves_the_global_state(tiny_bert, tiny_tokenizer):
-    special = special_ids(tiny_tokenizer)
+def test_cross_attention_begins_as_the_layers_own_attention_and_parts_from_it(small):
+    for layer in small.decoder.bert.encoder.layer:
+        own, crossing = layer.attention.state_dict(), layer.crossattention.state_dict()
+        assert own.keys() == crossing.keys()
+        for name, tensor in own.items():
+            assert torch.equal(tensor, crossing[name]) and tensor.data_ptr() != crossing[name].data_ptr()
 
-    def drawn(seed: int) -> torch.Tensor:
-        return new_seq2seq(tiny_bert(), special, seed).decoder.bert.encoder.layer[1].crossattention.self.key.weight
 
-    torch.manual_seed(5)
-    expected = torch.rand(3)
+def test_making_one_leaves_the_base_model_and_the_global_random_state(tiny_bert, tiny_tokenizer):
     base = tiny_bert()
     torch.manual_seed(5)
-    first = new_seq2seq(base, special, 1).decoder.bert.encoder.layer[1].crossattention.self.key.weight
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    model = new_seq2seq(base, special_ids(tiny_tokenizer))
     assert torch.equal(torch.rand(3), expected)
-    assert torch.equal(first, drawn(1)) and not torch.equal(first, drawn(2))
+    torch.nn.init.zeros_(model.encoder.embeddings.word_embeddings.weight)
+    torch.nn.init.zeros_(model.decoder.bert.embeddings.word_embeddings.weight)
+    assert base.get_input_embeddings().weight.any() and not base.config.is_decoder
 
 
 def test_an_electra_works_as_a_base(tiny_electra, tiny_tokenizer):
