@@ -89,7 +89,8 @@ def question_generator(means: Means, seed: int) -> Origin:
         return open_writer(settings.model)
     params = {"lengths": [recipe.passage_length, recipe.query_length], "title": recipe.title}
     build = partial(build_question_generator, recipe=recipe, collection=means.collection, base=means.base, seed=seed)
-    return trained(means, "question_generator", settings, params, build, {"queries": means.train_queries}, seed)
+    inputs = {"queries": means.train_queries}
+    return trained(means, "question_generator", settings, params, build, inputs, seed, version=2)
 
 
 def continuation_model(means: Means, positions: int, seed: int) -> Origin:
@@ -106,7 +107,7 @@ def continuation_model(means: Means, positions: int, seed: int) -> Origin:
 
 def trained(
     means: Means, kind: str, settings: GeneratorTraining, params: dict[str, Any], build: partial,
-    inputs: dict[str, Stage], seed: int,
+    inputs: dict[str, Stage], seed: int, version: int = 1,
 ) -> Origin:  # fmt: skip
     """The stage that trains a writer from the base model, as the origin of what it writes."""
     recipe, base = means.recipe, means.base
@@ -115,7 +116,7 @@ def trained(
     inputs = {"passages": means.passages, **inputs, **base.inputs("base")}
     cost = settings.steps * settings.accumulation * settings.tokens_per_batch * work_per_token(means)
     family = f"{base.shape.layers}x{base.shape.hidden}"
-    stage = Stage(kind, 1, params, build, inputs, resumable=True, cost=cost, family=family)
+    stage = Stage(kind, version, params, build, inputs, resumable=True, cost=cost, family=family)
     return Origin(kind, base.shape, stage=stage)
 
 
