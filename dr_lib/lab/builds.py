@@ -25,6 +25,7 @@ from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, DistilledBiEncoder, runtime, train
 
 Inputs = dict[str, Path]
+FEW_SHOT = 0x5A  # sets the draw of training queries apart from others with the same seed
 
 
 def build_passage_tokens(folder: Path, inputs: Inputs, *, collection: Collection, base: Origin) -> None:
@@ -115,7 +116,8 @@ def build_retriever(
     )  # fmt: skip
     batches = RetrievalBatches(
         TokenStore.open(inputs["queries"] / "store"), TokenStore.open(inputs["passages"] / "store"),
-        examples(collection, inputs), batch_queries=options.batch_queries, passages_per_query=options.negatives + 1,
+        examples(collection, inputs, recipe), batch_queries=options.batch_queries,
+        passages_per_query=options.negatives + 1,
         query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title, seed=recipe.seed,
         teacher=TeacherScores.open(inputs["teacher"]) if isinstance(options, Distillation) else None,
     )  # fmt: skip
@@ -145,12 +147,25 @@ def build_untuned(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin)
     start_encoder(inputs, recipe, base, recipe.finetuning).save(folder / "model")
 
 
-def examples(collection: Collection, inputs: Inputs) -> Examples:
-    """The training queries that have a positive, with their negatives."""
+def examples(collection: Collection, inputs: Inputs, recipe: Recipe | None = None) -> Examples:
+    """The training queries that have a positive (of a recipe's `few_shot`, its share of them), with their negatives."""
     positives = positives_of(collection, "train")
     usable = np.array([row for row, found in enumerate(positives) if len(found)])
+    if recipe is not None and recipe.few_shot is not None:
+        usable = nested_share(usable, recipe.few_shot, recipe.collection.seed)
     negatives = np.load(inputs["negatives"] / "negatives.npy")[usable] if "negatives" in inputs else None
     return Examples.of(usable, [positives[row] for row in usable], negatives, passages=len(collection.passages))
+
+
+def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """A share of some rows, in order and at least one: of the same seed, a larger share contains a smaller one.
+
+    Example:
+        >>> nested_share(np.arange(8), 0.25, seed=0).tolist(), nested_share(np.arange(8), 0.5, seed=0).tolist()
+        ([1, 2], [0, 1, 2, 5])
+    """
+    drawn = np.random.default_rng([seed, FEW_SHOT]).permutation(rows)
+    return np.sort(drawn[: max(1, round(share * len(rows)))])
 
 
 def build_vectors(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:

@@ -4,7 +4,7 @@ Page of the book: practice/own-corpus. `portable` and `digest` leave out where t
 there enters the keys of stages by its content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,9 @@ from dr_lib.lab.specs import (
     keys_at,
 )
 
+YOUNGER = (("few_shot",),)
+"""Keys that have come since the first records, None by default."""
+
 
 class Recipe(Spec):
     """One configuration of the whole way from a collection to its scores.
@@ -50,6 +53,9 @@ class Recipe(Spec):
         mining, second, reranking, distillation: settings of the later stages; without `second`, retriever 2 is trained
             like retriever 1.
         evaluation: what is measured.
+        few_shot: share of the training queries, in (0, 1], whose labels retrievers and re-ranker may learn from; None
+            takes all. Pre-training, and what it is made from, stays as it is (MASTER, Figure 3). Draws are nested, and
+            their seed is that of `collection`.
         seed: seed of both trainings.
 
     Raises:
@@ -83,6 +89,7 @@ class Recipe(Spec):
     reranking: RerankingSpec = Field(default_factory=RerankingSpec)
     distillation: Distillation = Field(default_factory=Distillation)
     evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
+    few_shot: float | None = Field(default=None, gt=0, le=1)
     seed: int = Field(default=0, ge=0)
 
     def __init__(self, **values: Any) -> None:
@@ -114,8 +121,13 @@ class Recipe(Spec):
         return type(self)(**values)
 
     def portable(self) -> dict[str, Any]:
-        """All keys as plain JSON values, with the last part in place of a path: what a record holds."""
+        """All keys as plain JSON values, with the last part in place of a path: what a record holds.
+
+        Keys that came after the first records are left out where they are not used, so that digests stay.
+        """
         values = self.model_dump(mode="json")
+        for path in YOUNGER:
+            _drop_unset(values, path)
         places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
         makers = [(maker, key) for maker in values["makers"].values() for key in ("model", "file") if key in maker]
         for holder, key in [*places, *makers]:
@@ -184,6 +196,15 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
         values["objective"]["params"][path[1]] = value
     else:
         _descend(values, path)[path[-1]] = value
+
+
+def _drop_unset(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Take a key that is None out of a dumped recipe, in place."""
+    holder: dict[str, Any] | None = values
+    for part in path[:-1]:
+        holder = (holder or {}).get(part)
+    if holder is not None and holder[path[-1]] is None:
+        del holder[path[-1]]
 
 
 def _descend(values: dict[str, Any], path: list[str]) -> dict[str, Any]:

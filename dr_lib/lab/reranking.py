@@ -38,7 +38,7 @@ def cross_encoder(
         InputError: fewer training queries than a batch takes, or a model that cannot be opened.
     """
     recipe, reader, settings = means.recipe, reader_of(means), means.recipe.makers.cross_encoder
-    queries = len(means.collection.qrels("train"))
+    queries = stages.labelled_queries(recipe, means.collection)
     if queries < settings.batch_queries:
         problem = f"{queries} training queries cannot fill a batch of {settings.batch_queries}"
         raise InputError(problem, where="makers.cross_encoder.batch_queries", fix="Make its batches smaller.")
@@ -46,7 +46,7 @@ def cross_encoder(
     identity = {name: value for name, value in settings.identity().items() if name != "model"}
     params = {
         "training": identity, "loss": loss, "title": recipe.title != "none", "dropout": recipe.dropout, "seed": seed,
-        **reader.params("reader"),
+        **reader.params("reader"), **stages.few_shot_params(recipe),
     }  # fmt: skip
     inputs = {**tokens(means, "train"), **reader.inputs("reader"), **({"negatives": negatives} if negatives else {})}
     build = partial(
@@ -84,7 +84,7 @@ def teacher_scores(means: Means, scorer: Stage, negatives: Stage) -> Stage:
         negatives: the stage of the negatives that the distilled retriever will learn from.
     """
     inputs = {"negatives": negatives, "scorer": scorer, **tokens(means, "train")}
-    build = partial(build_teacher_scores, collection=means.collection)
+    build = partial(build_teacher_scores, recipe=means.recipe, collection=means.collection)
     listed = means.recipe.negatives.depth + means.recipe.negatives.random_negatives + 1
     cost = scoring_cost(means, listed * len(means.collection.qrels("train")))
     return Stage("teacher_scores", 1, {}, build, inputs, cost=cost)
@@ -121,7 +121,7 @@ def build_cross_encoder(
         length=settings.length, title=recipe.title != "none",
     )  # fmt: skip
     batches = CrossedBatches(
-        crossing_of(encoder, inputs), examples(collection, inputs), batch_queries=settings.batch_queries,
+        crossing_of(encoder, inputs), examples(collection, inputs, recipe), batch_queries=settings.batch_queries,
         passages_per_query=settings.negatives + 1, seed=seed,
     )  # fmt: skip
     module = Reranker(
@@ -139,10 +139,10 @@ def build_reranked(folder: Path, inputs: Inputs, *, depth: int) -> None:
     retrieval.rerank(encoder, run, crossing, top=depth, tokens_per_batch=encoding_budget()).save(folder / "ranking")
 
 
-def build_teacher_scores(folder: Path, inputs: Inputs, *, collection: Collection) -> None:
+def build_teacher_scores(folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection) -> None:
     """`positives.npy` and `negatives.npy`: raw scores beside the training examples."""
     encoder, crossing = open_scorer(inputs)
-    listed = examples(collection, inputs)
+    listed = examples(collection, inputs, recipe)
     retrieval.score_examples(encoder, crossing, listed, tokens_per_batch=encoding_budget()).save(folder)
 
 

@@ -107,6 +107,7 @@ def finetuning(
         "pooling": recipe.pooling,
         "dropout": recipe.dropout,
         "seed": recipe.seed,
+        **few_shot_params(recipe),
     }
     inputs = {"passages": passages, "queries": queries}
     inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
@@ -119,6 +120,16 @@ def finetuning(
     build = partial(builds.build_retriever, recipe=recipe, base=base, collection=collection, options=settings)
     family = f"{shape.layers}x{shape.hidden}"
     return Stage("retriever", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
+
+
+def few_shot_params(recipe: Recipe) -> dict[str, float]:
+    """What stands for the drawn share of training queries in the parameters of a stage that learns from them."""
+    return {} if recipe.few_shot is None else {"few_shot": recipe.few_shot, "draw": recipe.collection.seed}
+
+
+def labelled_queries(recipe: Recipe, collection: Collection) -> int:
+    """How many training queries a recipe may learn from."""
+    return round(len(collection.qrels("train")) * (recipe.few_shot or 1))
 
 
 def untuned(recipe: Recipe, base: Origin, pretrained: Stage | None) -> Stage:

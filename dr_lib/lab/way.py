@@ -1,6 +1,6 @@
 """A recipe unfolded: the stages between a collection and its scores. Page of the book: practice/own-corpus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dr_lib import objectives
 from dr_lib.collections import Collection
@@ -73,8 +73,9 @@ def open_means(recipe: Recipe, collection: Collection | None = None, base: Origi
 
 
 def pretraining(means: Means, generator: Origin | None) -> Stage:
-    """The stage of pre-training, with all the materials that its method needs."""
-    return stages.pretraining(means.recipe, means.collection, means.base, generator, means.passages, needed(means))
+    """The stage of pre-training, with all the materials that its method needs; few-shot or not, it is the same."""
+    materials = needed(replace(means, recipe=means.recipe.with_(few_shot=None)))
+    return stages.pretraining(means.recipe, means.collection, means.base, generator, means.passages, materials)
 
 
 def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
@@ -90,7 +91,7 @@ def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
             where="passage_length",
             fix="Shorten the sequences or take another base model.",
         )
-    queries, batch = len(collection.qrels("train")), recipe.finetuning.batch_queries
+    queries, batch = stages.labelled_queries(recipe, collection), recipe.finetuning.batch_queries
     if queries < batch:
         raise InputError(
             f"{queries} training queries cannot fill a batch of {batch}",
