@@ -54,6 +54,26 @@ def parser() -> argparse.ArgumentParser:
     publish.add_argument("--collection", help="records on one collection only")
     publish.set_defaults(command=publish_records)
 
+    export = commands.add_parser("export", help="a trained model as a folder for sentence-transformers, with its card")
+    export.add_argument("model", nargs="?", type=Path, help="a record of this machine, or a folder with a saved model")
+    export.add_argument("--study", help="instead of a record: its study, for instance simlm/table08")
+    export.add_argument("--label", help="... and configuration, for instance '30%% / 50%%'")
+    export.add_argument("--seed", type=int, help="... and seed (default: the lowest)")
+    export.add_argument("--scale", default="laptop", help="... and scale (default: laptop)")
+    export.add_argument("--name", help="title of the card")
+    export.add_argument("--to", type=Path, required=True, help="the new folder")
+    export.set_defaults(command=export_model)
+
+    search = commands.add_parser("search", help="ask a collection: BM25 and trained models side by side")
+    search.add_argument("collection", help="a collection, or a record: its collection and its model")
+    search.add_argument("query", nargs="?", help="the question (default: one a line from standard input)")
+    search.add_argument("--model", type=Path, action="append", default=[], help="a retriever: folder or record")
+    search.add_argument("--reranker", type=Path, help="a cross-encoder's folder; orders each first 100 anew")
+    search.add_argument("--no-bm25", action="store_true", help="leave BM25 out")
+    search.add_argument("-k", type=int, default=5, help="passages shown (default: 5)")
+    search.add_argument("--json", action="store_true", help="one line of JSON a question")
+    search.set_defaults(command=search_collection)
+
     pages = commands.add_parser("pages", help="write the book's generated pages")
     pages.add_argument("--to", type=Path, required=True, help="the staged source of the book")
     pages.set_defaults(command=write_generated_pages)
@@ -107,6 +127,34 @@ def publish_records(options: argparse.Namespace) -> None:
     if not found:
         raise InputError("no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first.")
     print("\n".join(str(path) for path in publish(found)))
+
+
+def export_model(options: argparse.Namespace) -> None:
+    """`export`"""
+    from dr_lib.lab.finished import find_record
+    from dr_lib.report.export import export
+
+    if (options.model is None) == (options.study is None):
+        raise InputError(
+            "give a record, a folder, or --study", where="export", fix="One of the three says which model."
+        )
+    names = {"seed": options.seed, "scale": options.scale}
+    model = options.model or find_record(options.study, options.label, **names)
+    print("\n".join(str(path) for path in export(model, options.to, name=options.name)))
+
+
+def search_collection(options: argparse.Namespace) -> None:
+    """`search`"""
+    import shutil
+
+    from dr_lib.lab.searcher import searcher_for
+    from dr_lib.report.search_table import search_text
+
+    searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
+    width = shutil.get_terminal_size((100, 24)).columns
+    for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
+        (answer,) = searcher.ask([query.strip()], options.k)
+        print(answer.as_json() if options.json else search_text(answer, width) + "\n", flush=True)
 
 
 def write_generated_pages(options: argparse.Namespace) -> None:

@@ -19,15 +19,19 @@ HOMES = {
     "StudyResult": "study",
     "TextSource": "base_recipe",
     "Way": "way",
+    "ZeroShot": "transfer",
     "bm25_evaluation": "way",
     "build_base": "base",
+    "find_record": "finished",
     "few_shot_sweep": "sweeps",
     "hard_negative_sweep": "sweeps",
     "live_folder": "records",
     "load_record": "records",
     "load_records": "records",
     "material": "materials",
+    "models_of": "finished",
     "open_means": "way",
+    "open_searcher": "searcher",
     "pipeline_checks": "stage_checks",
     "publish": "records",
     "recipe_for": "recipe",
@@ -37,6 +41,7 @@ HOMES = {
     "run_pipeline_checks": "stage_checks",
     "scores_by_label": "verdicts",
     "unfold": "way",
+    "zero_shot": "transfer",
 }
 
 __all__ = sorted(HOMES)

@@ -2,11 +2,14 @@
 
 from dr_lib.report.cases import cases_table
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
+from dr_lib.report.export import export
 from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.masked_words import BatchWords, hidden_share_figure, is_plain, mean_share, top_words_figure
 from dr_lib.report.material_counts import counts_table
-from dr_lib.report.measured import differences, mean_intervals, recorded
+from dr_lib.report.measured import differences, mean_intervals, recorded, recorded_studies
+from dr_lib.report.search_table import search_table, search_text
 from dr_lib.report.similarity import similarity_figure
+from dr_lib.report.stage_checks import checks_table
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
 from dr_lib.report.training_curves import costs_table, milestones_table, training_curves
@@ -19,12 +22,14 @@ __all__ = [
     "Series",
     "badge",
     "cases_table",
+    "checks_table",
     "costs_table",
     "counts_table",
     "curves",
     "differences",
     "differences_figure",
     "differences_table",
+    "export",
     "hidden_share_figure",
     "intervals",
     "is_plain",
@@ -34,7 +39,10 @@ __all__ = [
     "mean_share",
     "milestones_table",
     "recorded",
+    "recorded_studies",
     "show",
+    "search_table",
+    "search_text",
     "similarity_figure",
     "table",
     "top_words_figure",

@@ -1,0 +1,251 @@
+"""Ask a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are built once and kept.
+
+Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the content of collection and
+model, so that the second question, or the second process, does not build anything.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from dr_lib import retrieval
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest
+from dr_lib.lab import stages
+from dr_lib.lab.builds import encoding_budget, open_encoder
+from dr_lib.lab.cache import Cache
+from dr_lib.lab.finished import collection_of, open_models
+from dr_lib.lab.opening import open_collection, open_origin
+from dr_lib.lab.records import load_record
+from dr_lib.lab.stage import Stage
+from dr_lib.models import CrossEncoder, DenseEncoder
+from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.tokens import TokenStore
+from dr_lib.training import runtime
+
+System = Callable[[Sequence[str], int], Ranking]
+"""Queries and depth -> the passages found."""
+CANDIDATES = 100
+"""Passages of the first search that a re-ranker reads."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One passage that was found; `grade` is its judgement, None where the query has none for it."""
+
+    rank: int
+    id: str
+    title: str
+    text: str
+    score: float
+    grade: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What every system found for one query.
+
+    Attributes:
+        query: the question.
+        relevant: how many passages are judged relevant to it; None where it is no query of the collection.
+        hits: system -> passages, best first.
+    """
+
+    query: str
+    relevant: int | None
+    hits: dict[str, list[Hit]]
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+class Searcher:
+    """A collection and the systems that search it.
+
+    Args:
+        collection: what is searched.
+        systems: by the name that is shown.
+    """
+
+    def __init__(self, collection: Collection, systems: Mapping[str, System]):
+        if not systems:
+            raise InputError("nothing to search with", where="search", fix="Give BM25 or a model.")
+        self.collection, self.systems = collection, dict(systems)
+        self._judged = judgements_by_text(collection)
+
+    def ask(self, queries: Sequence[str], k: int = 5) -> list[Answer]:
+        """The first `k` passages of every system for each query; judgements are shown for queries of the collection.
+
+        Raises:
+            InputError: an empty query, or `k` below 1.
+        """
+        if any(not query.strip() for query in queries):
+            raise InputError("the query is empty", where="search", fix="Ask for something.")
+        if k < 1:
+            raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
+        rankings = {name: system(queries, k) for name, system in self.systems.items()}
+        return [self._answer(row, query, rankings) for row, query in enumerate(queries)]
+
+    def _answer(self, row: int, query: str, rankings: Mapping[str, Ranking]) -> Answer:
+        grades = self._judged.get(query.strip())
+        hits = {name: self._hits(ranking.rows[row], ranking.scores[row], grades) for name, ranking in rankings.items()}
+        return Answer(query, None if grades is None else sum(grade > 0 for grade in grades.values()), hits)
+
+    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int] | None) -> list[Hit]:
+        found = rows[rows >= 0].tolist()
+        passages = self.collection.passages[found]
+        columns = zip(passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False)
+        return [
+            Hit(rank, name, title, text, score, (grades or {}).get(name))
+            for rank, (name, title, text, score) in enumerate(columns, 1)
+        ]
+
+
+def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
+    """Query text -> passage id -> grade, over all splits."""
+    queries, found = collection.queries(), {}
+    texts = dict(zip(queries["id"][:], queries["text"][:], strict=True))
+    for split in collection.splits:
+        for query, grades in collection.qrels(split).items():
+            found.setdefault(texts[query].strip(), {}).update(grades)
+    return found
+
+
+def open_searcher(
+    collection: Collection,
+    *,
+    bm25: bool = True,
+    dense: Mapping[str, Mapping[str, Path] | Path] | None = None,
+    reranker: Path | None = None,
+    cache: Cache | None = None,
+) -> Searcher:
+    """Build what is missing of the indexes, and open them.
+
+    Args:
+        collection: what is searched.
+        bm25: whether BM25 is one of the systems.
+        dense: name -> folder of a retriever, or the folders of a run as `finished.models_of` gives them.
+        reranker: folder of a cross-encoder, which orders the first 100 passages of each other system anew.
+        cache: where the indexes are kept.
+
+    Raises:
+        InputError: no system at all, or a folder without a model.
+    """
+    cache, systems = cache or Cache(announce=lambda line: None), {}
+    if bm25:
+        index = Bm25.open(cache.get(stages.bm25_index(collection, title=True)) / "index")
+        systems["BM25"] = lambda queries, k: index.search(queries, k)
+    for name, models in (dense or {}).items():
+        folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
+        systems[name] = open_dense(collection, folders, cache)
+    if reranker is not None:
+        reread = open_reranker(collection, Path(reranker), cache)
+        systems |= {f"{name}, re-ranked": partial(reread, system) for name, system in tuple(systems.items())}
+    return Searcher(collection, systems)
+
+
+def searcher_for(
+    source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True
+) -> Searcher:
+    """A searcher from what a command line names.
+
+    Args:
+        source: a collection as `collections.load` takes it, or the file of a record: its collection and its models.
+        models: records or folders of retrievers.
+        reranker: folder of a cross-encoder; None takes that of a record, if one has it.
+        bm25: whether BM25 is one of the systems.
+    """
+    is_record = source.endswith(".json") and Path(source).is_file()
+    dense: dict[str, dict[str, Path]] = {}
+    for place in [*([Path(source)] if is_record else []), *models]:
+        found, record = open_models(Path(place))
+        reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
+        dense[record.label if record else place.resolve().name] = found
+    collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
+    return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
+
+
+def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
+    """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
+    asking = Path(models.get("query-encoder") or models["retriever"])
+    reading = Path(models.get("passage-encoder") or models["retriever"])
+    check_model(asking, "dense.json"), check_model(reading, "dense.json")
+    vectors = np.load(cache.get(vectors_stage(collection, reading)) / "vectors.npy", mmap_mode="r")
+    encoder = open_encoder(asking)
+
+    def search(queries: Sequence[str], k: int) -> Ranking:
+        scores, rows = retrieval.search(encode_queries(encoder, queries), vectors, k, device=runtime.device())
+        return Ranking(list(map(str, range(len(queries)))), rows, scores)
+
+    return search
+
+
+def open_reranker(
+    collection: Collection, folder: Path, cache: Cache
+) -> Callable[[System, Sequence[str], int], Ranking]:
+    """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
+    check_model(folder, "cross_encoder.json")
+    scorer = CrossEncoder.from_pretrained(folder, device=runtime.device())
+    origin = open_origin(str(folder))
+    passages = TokenStore.open(cache.get(stages.passage_tokens(collection, origin)) / "store")
+
+    def search(first: System, queries: Sequence[str], k: int) -> Ranking:
+        ranking = first(queries, max(k, CANDIDATES))
+        with tempfile.TemporaryDirectory() as name:
+            crossing = scorer.crossing(query_store(queries, scorer, Path(name)), passages)
+            found = retrieval.rerank(scorer, ranking, crossing, top=max(k, CANDIDATES), progress=False)
+        return Ranking(found.query_ids, found.rows[:, :k], found.scores[:, :k])
+
+    return search
+
+
+def encode_queries(encoder: DenseEncoder, queries: Sequence[str]) -> np.ndarray:
+    """Vectors `[queries, hidden]` float32, made just as those of a run."""
+    settings = encoder.settings
+    with tempfile.TemporaryDirectory() as name:
+        vectors = retrieval.encode(
+            encoder, query_store(queries, encoder, Path(name)), Path(name) / "vectors.npy", title="none",
+            max_length=settings.query_length, tokens_per_batch=encoding_budget(), normalise=settings.normalise,
+            progress=False,
+        )  # fmt: skip
+        return np.array(vectors)
+
+
+def query_store(queries: Sequence[str], model: DenseEncoder | CrossEncoder, folder: Path) -> TokenStore:
+    """The queries as tokens of a model's tokenizer."""
+    rows = datasets.Dataset.from_dict({"text": list(queries)})
+    return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), workers=1, progress=False)
+
+
+def vectors_stage(collection: Collection, folder: Path) -> Stage:
+    """Every passage as a vector of a saved retriever; `vectors.npy`."""
+    origin = open_origin(str(folder))
+    params = {"collection": collection.digest, "model": origin.digest, "settings": file_digest(folder / "dense.json")}
+    inputs = {"passages": stages.passage_tokens(collection, origin)}
+    build = partial(build_vectors, model=folder)
+    return Stage("search_vectors", 1, params, build, inputs, resumable=True, cost=len(collection.passages))
+
+
+def build_vectors(folder: Path, inputs: Mapping[str, Path], *, model: Path) -> None:
+    """Encode the passages as the retriever's own settings have it."""
+    encoder = open_encoder(model)
+    settings: Any = encoder.settings
+    retrieval.encode(
+        encoder, TokenStore.open(inputs["passages"] / "store"), folder / "vectors.npy", title=settings.title,
+        max_length=settings.passage_length, tokens_per_batch=encoding_budget(), normalise=settings.normalise,
+    )  # fmt: skip
+
+
+def check_model(folder: Path, settings: str) -> None:
+    """Raise `InputError` unless a folder holds a model of the kind that has this settings file."""
+    if not (folder / settings).is_file():
+        raise InputError(f"no {settings} in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")

@@ -1,0 +1,174 @@
+"""An exported model is the same model elsewhere: the lines of its card give the vectors that dr_lib gives."""
+
+import re
+from contextlib import chdir
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import yaml
+from transformers import BertConfig, BertForSequenceClassification
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
+from dr_lib.report.export import export
+from dr_lib.report.model_card import plain
+from dr_lib.retrieval import encode
+from dr_lib.tokens import TokenStore
+
+SETTINGS = {"passage_length": 24, "query_length": 12}
+LONG = "Hard negatives are passages that look relevant to a weak retriever but are not, and the generator masks words."
+PASSAGES = {
+    "title": ["dense vectors", "", "New York", "A masked title " * 12],
+    "text": [LONG, LONG, "one passage", LONG],
+}
+
+
+@pytest.fixture
+def saved(tmp_path, tiny_bert, tiny_tokenizer):
+    """`saved(**settings)`: a folder with a dense encoder as a retriever stage leaves it."""
+
+    def make(**settings) -> Path:
+        save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+        DenseEncoder.from_pretrained(tmp_path / "base", **SETTINGS, **settings).save(tmp_path / "saved")
+        return tmp_path / "saved"
+
+    return make
+
+
+@pytest.fixture
+def saved_reranker(tmp_path, tiny_tokenizer) -> Path:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tiny_tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, num_labels=1,
+    )  # fmt: skip
+    model = BertForSequenceClassification(config).eval()
+    CrossEncoder(model, CrossEncoderSettings(length=24), tiny_tokenizer).save(tmp_path / "cross")
+    return tmp_path / "cross"
+
+
+def blocks(folder: Path) -> list[str]:
+    """The lines of Python in a card, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.S | re.M)
+
+
+def run(folder: Path, block: str) -> dict:
+    """What the names of a block of a card stand for after it ran beside the card."""
+    names: dict = {}
+    with chdir(folder):
+        exec(block, names)
+    return names
+
+
+def ours(folder: Path, tmp_path: Path) -> np.ndarray:
+    """Vectors of the passages by the library's own path."""
+    encoder = DenseEncoder.from_pretrained(folder)
+    rows = datasets.Dataset.from_dict(PASSAGES)
+    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", workers=1, progress=False)
+    settings = encoder.settings
+    return encode(
+        encoder, store, tmp_path / "vectors.npy", max_length=settings.passage_length, title=settings.title,
+        precision="fp32", normalise=settings.normalise, progress=False,
+    )  # fmt: skip
+
+
+def as_given(settings: dict) -> list[tuple[str, ...]]:
+    """Each passage as the card says it is given."""
+    title = settings.get("title", "pair")
+    both = zip(PASSAGES["title"], PASSAGES["text"], strict=True)
+    if title == "pair":
+        return [(one, two) if one else (two,) for one, two in both]
+    return [(f"{one} {two}".strip(),) if title == "joined" else (two,) for one, two in both]
+
+
+WAYS = [{}, {"pooling": "mean", "normalise": False}, {"title": "joined"}, {"title": "none"}]
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_the_lines_for_transformers_give_the_same_vectors(saved, tmp_path, settings):
+    (folder,) = export(saved(**settings), tmp_path / "out")
+    card = run(folder, blocks(folder)[1])
+    theirs = torch.cat([card["encode"](*texts, max_length=24) for texts in as_given(settings)])
+    np.testing.assert_allclose(theirs.numpy(), ours(folder, tmp_path), atol=2e-6)
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings):
+    pytest.importorskip("sentence_transformers", reason="make bench-setup installs sentence-transformers")
+    (folder,) = export(saved(**settings), tmp_path / "out")
+    model = run(folder, blocks(folder)[0])["model"]
+    given = [texts if len(texts) == 2 else texts[0] for texts in as_given(settings)]
+    np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=2e-6)
+    assert model.similarity_fn_name == ("cosine" if settings.get("normalise", True) else "dot")
+    assert model.max_seq_length == 24
+
+
+def test_a_title_given_as_an_empty_text_would_be_read_differently(saved, tmp_path):
+    (folder,) = export(saved(), tmp_path / "out")
+    encode_text = run(folder, blocks(folder)[1])["encode"]
+    assert not torch.allclose(encode_text("", LONG, max_length=24), encode_text(LONG, max_length=24))
+
+
+def test_the_lines_for_a_re_ranker_give_its_logits(saved_reranker, tmp_path, tiny_tokenizer):
+    (folder,) = export(saved_reranker, tmp_path / "out")
+    logits = run(folder, blocks(folder)[1])
+    with torch.inference_mode():
+        expected = CrossEncoder.from_pretrained(saved_reranker).model(**logits["tokens"]).logits
+        torch.testing.assert_close(logits["model"](**logits["tokens"]).logits, expected, atol=1e-6, rtol=0)
+    assert read_json(folder / "tokenizer_config.json")["model_max_length"] == 24
+
+
+def test_sentence_transformers_gives_a_re_rankers_logits(saved_reranker, tmp_path):
+    pytest.importorskip("sentence_transformers", reason="make bench-setup installs sentence-transformers")
+    (folder,) = export(saved_reranker, tmp_path / "out")
+    names = run(folder, blocks(folder)[0])
+    expected = run(folder, blocks(folder)[1])
+    with torch.inference_mode():
+        logit = expected["model"](**expected["tokens"]).logits[0, 0]
+    np.testing.assert_allclose(names["model"].predict(names["pairs"]), [logit], atol=1e-6)
+
+
+def test_the_exported_folder_opens_here_again(saved, tmp_path):
+    source = saved(normalise=False)
+    (folder,) = export(source, tmp_path / "out")
+    (again,) = export(folder, tmp_path / "again")
+    states = [DenseEncoder.from_pretrained(place).state_dict() for place in (source, again)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_files_are_json_and_safetensors_alone(saved, tmp_path):
+    (folder,) = export(saved(), tmp_path / "out")
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".json", ".safetensors", ".md"}
+    front = yaml.safe_load((folder / "README.md").read_text().split("---")[1])
+    assert front["pipeline_tag"] == "sentence-similarity" and front["library_name"] == "sentence-transformers"
+
+
+def test_a_folder_with_other_things_in_it_is_not_touched(saved, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("all my work")
+    with pytest.raises(InputError, match="no exported model"):
+        export(saved(), tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "all my work"
+
+
+def test_an_earlier_export_is_replaced(saved, tmp_path):
+    source = saved()
+    export(source, tmp_path / "out", name="first")
+    (folder,) = export(source, tmp_path / "out", name="second")
+    assert "# second (retriever)" in (folder / "README.md").read_text()
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no record, and no folder with dense\.json"):
+        export(tmp_path, tmp_path / "out")
+
+
+def test_what_a_collection_says_of_itself_stays_text():
+    told = plain("<script>x</script> [a](http://b) `c` | *d* \n# e $f$")
+    assert "<script" not in told and "\n" not in told
+    for letter in "[]`|*#$":
+        assert not re.search(rf"(?<!\\){re.escape(letter)}", told), letter
