@@ -58,18 +58,18 @@ def answer_accuracy(
     return Scores(ranking.query_ids, {f"accuracy@{k}": first < k for k in ks})
 
 
-def holds_answer(ranking: Ranking, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
-    """Which ranked passages hold an accepted answer of their query, by the same rule as `answer_accuracy`.
+def holds_answer(rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
+    """Which passages hold an accepted answer of their query, by the same rule as `answer_accuracy`.
 
     Args:
-        ranking: rows of the collection.
+        rows: `[queries, depth]` rows of the collection, such as a ranking's; -1 for none.
         passages: the collection, with the column `text`.
-        answers: the accepted answers of each query, in the ranking's order.
+        answers: the accepted answers of each query.
 
     Returns:
         `[queries, depth]` bool.
     """
-    rows = np.asarray(ranking.rows)
+    rows = np.asarray(rows)
     texts = _normal_texts(passages, np.flatnonzero(np.bincount(rows[rows >= 0], minlength=1)))
     wanted = [_normal_answers(given) for given in answers]
     lines = zip(rows.tolist(), wanted, strict=True)

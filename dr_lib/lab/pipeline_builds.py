@@ -24,7 +24,7 @@ def build_mined(
     ranking = retrieval.Ranking.open(inputs["ranking"] / "ranking")
     positives = positives_of(collection, "train")
     if drop_answers:  # a passage that holds the answer is treated like a labelled positive: no negative, as in DPR
-        held = holds_answer(ranking, collection.passages, collection.queries("train")["answers"][:])
+        held = holds_answer(ranking.rows, collection.passages, collection.queries("train")["answers"][:])
         answering = (np.asarray(ranking.rows[query])[found] for query, found in enumerate(held))
         positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, answering, strict=True)]
     drawn = retrieval.mine_negatives(ranking, positives, passages=len(collection.passages), **options)

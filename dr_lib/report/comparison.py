@@ -7,7 +7,7 @@ from IPython.display import HTML
 from dr_lib.evaluation import Interval
 from dr_lib.lab.records import Record
 from dr_lib.report.figures import Series, curves, intervals
-from dr_lib.report.measured import Pair, Runs, detectable, differences, mean_intervals
+from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals
 from dr_lib.report.tables import Cell, Markup, link, table
 
 RECORDS = "../../book/records"
@@ -21,23 +21,25 @@ def values_table(
 
     Args:
         labels: configurations in the order of the page; one without any value is still shown.
-        paper: label -> the paper's own value, in percent.
+        paper: label -> the paper's own value, in percent; without any the table has no such column.
         recorded, live: label -> records, one a seed.
         measure: e.g. "MRR@10".
         caption: what the table shows; unit and interval are added to it.
     """
     kept, now = mean_intervals(recorded, measure), mean_intervals(live, measure)
-    rows: list[list[Cell]] = [
-        [label, paper.get(label), _spelled(kept.get(label)), _seeds(recorded.get(label, ())), _spelled(now.get(label))]
-        for label in labels
-    ]
-    columns = ["configuration", "paper", "recorded", "seeds", "live"]
+    columns: dict[str, list[Cell]] = {
+        "configuration": list(labels),
+        **({"paper": [paper.get(label) for label in labels]} if paper else {}),
+        "recorded": [_spelled(kept.get(label)) for label in labels],
+        "seeds": [_seeds(recorded.get(label, ())) for label in labels],
+        "live": [_spelled(now.get(label)) for label in labels],
+    }
     unit = f"{measure} in percent, with 95 % bootstrap intervals over queries"
-    return table(columns, rows, caption=f"{caption} {unit}.")
+    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}.")
 
 
-def _spelled(interval: Interval | None) -> Cell:
-    return None if interval is None else Markup(spell(interval), number=True)
+def _spelled(interval: Interval | None, sign: bool = False) -> Cell:
+    return None if interval is None else Markup(spell(interval, sign), number=True)
 
 
 def _seeds(records: Sequence[Record]) -> Cell:
@@ -59,26 +61,39 @@ def spell(interval: Interval, sign: bool = False) -> str:
 
 
 def differences_table(
-    pairs: Sequence[Pair], *, paper: Mapping[str, float], runs: Runs, measure: str, caption: str
+    pairs: Sequence[Pair], *, paper: Mapping[str, float], runs: Runs, measure: str, caption: str, tests: bool = False
 ) -> HTML:
     """Paired differences with intervals, beside the paper's, and what could have been detected at all.
 
     Args:
         pairs: (first, second) labels; the difference is first minus second.
-        paper: label -> the paper's own value, in percent.
+        paper: label -> the paper's own value, in percent; without any the table has no such column.
         runs: label -> records, one a seed.
         measure: e.g. "MRR@10".
         caption: what the table shows; the unit is added to it.
+        tests: add a column of p-values, corrected over the rows of this table.
     """
     measured, least = differences(pairs, runs, measure), detectable(pairs, runs, measure)
-    rows: list[list[Cell]] = []
-    for pair in pairs:
-        first, second = pair
-        printed = Markup(f"{paper[first] - paper[second]:+.1f}", number=True) if {*pair} <= {*paper} else None
-        shown = Markup(spell(measured[pair], sign=True), number=True) if pair in measured else None
-        rows.append([f"{first} against {second}", printed, shown, least.get(pair)])
-    columns = ["difference", "paper", "measured", "smallest detectable"]
-    return table(columns, rows, caption=f"{caption} Points of {measure}; 95 % intervals from paired differences.")
+    printed = {pair: paper[pair[0]] - paper[pair[1]] for pair in pairs if {*pair} <= {*paper}}
+    columns: dict[str, list[Cell]] = {
+        "difference": [f"{first} against {second}" for first, second in pairs],
+        **({"paper": [_signed(printed.get(pair)) for pair in pairs]} if paper else {}),
+        "measured": [_spelled(measured.get(pair), sign=True) for pair in pairs],
+    }
+    if tests:
+        p_values = corrected_tests(pairs, runs, measure)
+        columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]
+    columns["smallest detectable"] = [least.get(pair) for pair in pairs]
+    unit = f"Points of {measure}; 95 % intervals from paired differences."
+    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}")
+
+
+def _signed(value: float | None) -> Cell:
+    return None if value is None else Markup(f"{value:+.1f}", number=True)
+
+
+def _p_value(value: float | None) -> Cell:
+    return None if value is None else Markup(f"{value:.4f}" if value >= 0.0001 else "&lt; 0.0001", number=True)
 
 
 def values_figure(

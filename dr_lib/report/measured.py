@@ -8,9 +8,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Interval, bootstrap_intervals, smallest_detectable_difference
-from dr_lib.lab.records import Record
-from dr_lib.lab.verdicts import records_for
+from dr_lib.evaluation import (
+    Interval,
+    bootstrap_intervals,
+    holm,
+    randomisation_tests,
+    smallest_detectable_difference,
+)
+from dr_lib.lab.records import Record, load_records, recorded_folder
+from dr_lib.lab.verdicts import SCALES, records_for
 
 Runs = Mapping[str, Sequence[Record]]
 
@@ -25,6 +31,12 @@ def recorded(study: str) -> dict[str, list[Record]]:
     for record in records_for(study):
         found.setdefault(record.label, []).append(record)
     return found
+
+
+def recorded_studies(prefix: str) -> list[str]:
+    """Names of the studies that the book has records of and that begin with `prefix`, in order, each once."""
+    records = [record for scale in SCALES for record in load_records(recorded_folder(scale))]
+    return sorted({record.study for record in records if record.study.startswith(prefix)})
 
 
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
@@ -73,6 +85,12 @@ def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, fl
         for pair in pairs
         if _both_run(pair, runs)
     }
+
+
+def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
+    """p-value of each pair that was run: randomisation test of the paired difference, with Holm's correction."""
+    found = {pair: paired(runs[pair[0]], runs[pair[1]], measure) for pair in pairs if _both_run(pair, runs)}
+    return dict(zip(found, map(float, holm(randomisation_tests(list(found.values())))), strict=True)) if found else {}
 
 
 def _both_run(pair: Pair, runs: Runs) -> bool:

@@ -8,9 +8,11 @@ from safetensors.torch import load_file
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
-from dr_lib.lab.job import Job, run_job
+from dr_lib.lab.job import Job, run_bm25, run_job
 from dr_lib.lab.pipeline_builds import build_mined, joined_lists
-from dr_lib.lab.way import unfold
+from dr_lib.lab.records import load_record
+from dr_lib.lab.stage_checks import mined_values, pipeline_checks, run_pipeline_checks
+from dr_lib.lab.way import bm25_evaluation, unfold
 from dr_lib.retrieval import Ranking
 
 
@@ -134,3 +136,44 @@ def test_the_distilled_retriever_learns_from_the_re_rankers_scores(whole, cache)
 def test_an_unknown_end_is_refused_with_the_list(recipe):
     with pytest.raises(InputError, match="retriever1"):
         recipe.with_(final="retriever3")
+
+
+def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(whole, cache, tmp_path):
+    job = Job("t", "distilled", "smoke", whole.with_(final="distilled"))
+    record = run_pipeline_checks(job, cache)
+    found = load_record(record.save(tmp_path / "records"))
+    assert len(found.query_ids) == 12
+    assert found.keys["evaluation"] == pipeline_checks(job.recipe).key
+    assert {"retriever 1: MRR@10", "mined: BM25 lists them too", "lists: teacher puts a positive first"} <= {
+        *found.means
+    }
+    assert "mined: hold an answer" not in found.means  # these queries have none
+    assert all(0 <= mean <= 1 for mean in found.means.values())
+
+
+def test_mined_negatives_are_compared_with_documents_bm25_and_answers(tmp_path):
+    import datasets
+
+    columns = {"id": list("abcd"), "title": [""] * 4, "text": ["In Rome.", "Paris", "paris again", "Berlin"]}
+    passages = datasets.Dataset.from_dict({**columns, "doc": ["x", "y", "x", ""], "position": [0, 0, 1, 0]})
+    queries = datasets.Dataset.from_dict({"id": ["p", "q"], "text": ["?", "where"], "answers": [[], ["Paris"]]})
+    judged = datasets.Dataset.from_dict({"query": ["p", "q"], "passage": ["d", "a"], "grade": [1, 1]})
+    collection = Collection("t", "0" * 64, {}, passages, queries, {"train": judged})
+    for name, lists in (("mined", [[0, 1], [2, 3]]), ("bm25", [[1, 2], [3, -1]])):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "negatives.npy", np.array(lists))
+    found = mined_values({name: tmp_path / name for name in ("mined", "bm25")}, collection, np.array([1]))
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "mined: from a positive's document": [0.5], "mined: BM25 lists them too": [0.5], "mined: hold an answer": [0.5]
+    }  # fmt: skip
+
+
+def test_only_a_distilled_pipeline_can_be_checked(whole):
+    with pytest.raises(InputError, match="no teacher"):
+        pipeline_checks(whole)
+
+
+def test_bm25_leaves_a_record_of_its_own(recipe, cache):
+    record = run_bm25(Job("t", "BM25", "smoke", recipe.with_(objective="none")), cache)
+    assert record.keys["evaluation"] == bm25_evaluation(recipe).key
+    assert not record.training and record.means["MRR@10"] > 0.6

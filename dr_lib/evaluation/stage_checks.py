@@ -1,0 +1,117 @@
+"""What the later stages of a pipeline learned from: where to look when a stage adds nothing.
+
+SimLM Figure 2 has four trainings in a row, and each one's material is made by the one before. A stage that adds nothing
+has mostly been given something wrong: negatives that answer the query, negatives that BM25 had found already, a teacher
+that prefers a negative. Page of the book: ideas/pipeline.
+"""
+
+import numpy as np
+
+from dr_lib.pairs import Examples, TeacherScores
+from dr_lib.retrieval.ranking import Ranking
+
+
+def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:
+    """Share of each list's passages that are marked.
+
+    Args:
+        lists: `[queries, depth]` rows of passages, -1 for none.
+        marked: `[queries, depth]` bool.
+
+    Returns:
+        `[queries]` float64; 0 for a list without passages.
+
+    Example:
+        >>> share_marked(np.array([[4, 7, -1]]), np.array([[True, False, True]]))
+        array([0.5])
+    """
+    present = lists >= 0
+    return (marked & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+
+
+def also_in(lists: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which passages of each query's list stand in its other list too: `[queries, depth]` bool.
+
+    Example:
+        >>> also_in(np.array([[4, 7, -1]]), np.array([[7, 9]]))
+        array([[False,  True, False]])
+    """
+    return np.array([np.isin(own, other) for own, other in zip(lists, others, strict=True)]) & (lists >= 0)
+
+
+def positive_first(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
+    """Whether a scorer puts a positive above all negatives of its query.
+
+    Args:
+        positives: `[queries]` score of each query's best positive; -inf where it was not scored.
+        negatives: `[queries, depth]` scores; NaN or -inf where there is none.
+
+    Returns:
+        `[queries]` bool; False for a tie.
+
+    Example:
+        >>> positive_first(np.array([2.0, 2.0]), np.array([[1.0, np.nan], [2.0, 0.0]]))
+        array([ True, False])
+    """
+    return positives > np.nan_to_num(negatives, nan=-np.inf).max(axis=1, initial=-np.inf)
+
+
+def share_above(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
+    """Share of each query's scored negatives that lie above its best positive: `[queries]` float64.
+
+    Example:
+        >>> share_above(np.array([2.0]), np.array([[3.0, 1.0, np.nan]]))
+        array([0.5])
+    """
+    scored = np.isfinite(negatives)
+    above = (scored & (np.where(scored, negatives, 0) > positives[:, None])).sum(axis=1)
+    return above / np.maximum(scored.sum(axis=1), 1)
+
+
+def teacher_on_lists(
+    teacher: TeacherScores, listed: Examples, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """A teacher's score of each query's best positive `[chosen]`, of its negatives `[chosen, depth]` (NaN: none)."""
+    places, first = listed.places_of(chosen)
+    best = np.maximum.reduceat(np.asarray(teacher.positives)[places], first)
+    return best, np.where(listed.negatives[chosen] >= 0, teacher.negatives[chosen], np.nan)
+
+
+def ranking_on_lists(ranking: Ranking, listed: Examples, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A ranking's scores of the same passages; -inf for one that it did not find.
+
+    Args:
+        ranking: of all queries, in the order of the queries' store.
+        listed: training queries with positives and the negatives that a teacher reads.
+        chosen: `[chosen]` numbers of queries in `listed`.
+
+    Returns:
+        Score of each query's best positive `[chosen]`, and of its negatives `[chosen, depth]`.
+    """
+    places, first = listed.places_of(chosen)
+    rows, scores = (np.asarray(part[listed.query_rows[chosen]]) for part in (ranking.rows, ranking.scores))
+    owner = np.repeat(np.arange(len(chosen)), listed.counts(chosen))
+    positives = scores_in(rows[owner], scores[owner], np.asarray(listed.positives)[places][:, None])[:, 0]
+    return np.maximum.reduceat(positives, first), scores_in(rows, scores, np.asarray(listed.negatives[chosen]))
+
+
+def scores_in(rows: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Scores that a ranking gives to certain passages.
+
+    Args:
+        rows, scores: `[queries, depth]` of a ranking.
+        wanted: `[queries, n]` rows of passages, -1 for none.
+
+    Returns:
+        `[queries, n]` float32, -inf for a passage that was not found.
+
+    Example:
+        >>> scores_in(np.array([[5, 2]]), np.array([[0.9, 0.4]], np.float32), np.array([[2, 8, -1]]))
+        array([[ 0.4, -inf, -inf]], dtype=float32)
+    """
+    out = np.full(wanted.shape, -np.inf, np.float32)
+    for column, passages in enumerate(wanted.T):
+        same = (rows == passages[:, None]) & (passages >= 0)[:, None]
+        found = np.take_along_axis(scores, same.argmax(axis=1)[:, None], axis=1)[:, 0]
+        out[:, column] = np.where(same.any(axis=1), found, -np.inf)
+    return out
