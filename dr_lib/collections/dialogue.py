@@ -86,6 +86,11 @@ def read_exchanges(folder: str | Path, split: str = "dev") -> Iterator[Exchange]
     return read(path)
 
 
+def file_of(folder: str | Path, split: str = "dev") -> Path:
+    """The file that a split is read from; `InputError` where there is none."""
+    return find_file(_place(folder), split)[0]
+
+
 def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None = None) -> CandidateSet:
     """Open a dialogue data set for response selection.
 

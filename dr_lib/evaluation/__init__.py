@@ -24,11 +24,12 @@ from dr_lib.evaluation.statistics import (
     smallest_detectable_difference,
 )
 from dr_lib.evaluation.verdicts import PairResult, SpreadResult, Verdict, verdict
-from dr_lib.evaluation.zero_shot import Average, average, search_all
+from dr_lib.evaluation.zero_shot import Average, AverageInterval, average, average_interval, search_all
 
 __all__ = [
     "PAPERS",
     "Average",
+    "AverageInterval",
     "Case",
     "Claim",
     "Compare",
@@ -51,6 +52,7 @@ __all__ = [
     "Verdict",
     "answer_accuracy",
     "average",
+    "average_interval",
     "bootstrap_interval",
     "bootstrap_intervals",
     "candidate_scores",

@@ -5,7 +5,7 @@ between cells, no quoting; the columns of GLUE's own files and of the common pla
 CoLA may come without a header. Page of the book: ideas/evaluation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import datasets
@@ -77,6 +77,12 @@ class NluSplit:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def first(self, rows: int | None) -> "NluSplit":
+        """The same split with at most so many rows, the first ones."""
+        if rows is None or rows >= len(self):
+            return self
+        return replace(self, texts=self.texts.select(range(rows)), targets=self.targets[:rows])
+
 
 def load_nlu(task: str | NluTask, folder: str | Path, split: str) -> NluSplit:
     """Read a split of a task.
@@ -93,9 +99,7 @@ def load_nlu(task: str | NluTask, folder: str | Path, split: str) -> NluSplit:
         if task not in TASKS:
             raise InputError(f"unknown task {task!r}", where="task", fix=f"Known: {', '.join(TASKS)}.")
         task = TASKS[task]
-    path = _place(folder) / f"{split}.tsv"
-    if not path.is_file():
-        raise InputError("no such file", where=path, fix="Name a folder that holds this split.")
+    path = file_of(folder, split)
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line.strip()]
     if not lines:
         raise InputError("the file is empty", where=path, fix="Copy it again.")
@@ -104,6 +108,14 @@ def load_nlu(task: str | NluTask, folder: str | Path, split: str) -> NluSplit:
     wanted = [FIRST, *([SECOND] if task.pair else []), task.target]
     columns = [_column(header, names, path) for names in wanted]
     return _rows(task, lines, header, columns, path)
+
+
+def file_of(folder: str | Path, split: str) -> Path:
+    """The file of a split; `InputError` where there is none."""
+    path = _place(folder) / f"{split}.tsv"
+    if not path.is_file():
+        raise InputError("no such file", where=path, fix="Name a folder that holds this split.")
+    return path
 
 
 def _rows(task: NluTask, lines: list, header: list[str], columns: list[int], path: Path) -> NluSplit:

@@ -67,6 +67,22 @@ def bootstrap_intervals(
 ) -> list[Interval]:
     """`bootstrap_interval` of several differences on the same queries, for little more than the price of one."""
     check_share(level, "level")
+    means = bootstrap_means(differences, draws=draws, seed=seed, resample_seeds=resample_seeds)
+    return [
+        interval_of(float(np.mean(own, dtype=np.float64)), drawn, level)
+        for own, drawn in zip(differences, means, strict=True)
+    ]
+
+
+def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval:
+    """The percentile interval of a mean from the means of its resamples `[draws]`."""
+    return Interval(mean, *map(float, np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])), level)
+
+
+def bootstrap_means(
+    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, resample_seeds: bool = False
+) -> list[np.ndarray]:
+    """Means `[draws]` float64 of resamples of the queries, those of one draw the same for all differences given."""
     seeded = _seeded(differences)
     queries = seeded[0].shape[1]
     columns = np.concatenate(seeded).T
@@ -82,11 +98,7 @@ def bootstrap_intervals(
             if resample_seeds:
                 chosen = np.take_along_axis(chosen, seed_rng.integers(0, stop - start, chosen.shape), axis=1)
             out[part] = chosen.mean(axis=1)
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    return [
-        Interval(float(own.mean()), *map(float, np.quantile(drawn, tails)), level)
-        for own, drawn in zip(seeded, means, strict=True)
-    ]
+    return means
 
 
 def randomisation_test(differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0) -> float:

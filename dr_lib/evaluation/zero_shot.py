@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dr_lib import collections
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, check_share
 from dr_lib.evaluation.measures import evaluate
 from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation.statistics import DRAWS, Interval, bootstrap_means, interval_of
 from dr_lib.retrieval.ranking import Ranking
 
 Search = Callable[[collections.Collection, str], Ranking]
@@ -86,3 +87,54 @@ def average(scores: Mapping[str, Scores], measure: str, *, leave_out: Collection
     values = np.array(list(each.values()))
     rest = (values.sum() - values) / (len(values) - 1) if len(values) > 1 else []
     return Average(measure, each, float(values.mean()), dict(zip(each, map(float, rest), strict=False)))
+
+
+@dataclass(frozen=True)
+class AverageInterval:
+    """An average over collections with its interval.
+
+    Attributes:
+        each: collection -> mean over its queries.
+        mean: mean over the collections.
+        without: collection -> mean over the others; empty where there is one collection only.
+    """
+
+    each: dict[str, Interval]
+    mean: Interval
+    without: dict[str, Interval]
+
+
+def average_interval(
+    values: Mapping[str, np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
+) -> AverageInterval:
+    """Bootstrap intervals of an average over collections, the queries of each collection being drawn anew.
+
+    The collections themselves are taken as they are: the interval says what other queries of the same collections would
+    bring, not what other collections would.
+
+    Args:
+        values: collection -> `[queries]` or `[seeds, queries]`, scores or paired differences of two retrievers.
+        draws, seed, level: as in `bootstrap_interval`; no two collections share their draws.
+
+    Raises:
+        InputError: nothing to average, or a value that is not a number.
+
+    Example:
+        >>> found = average_interval({"a": np.array([0.0, 1.0]), "b": np.ones(9)})
+        >>> found.mean.mean, found.without["b"].mean, found.each["b"].low
+        (0.75, 0.5, 1.0)
+    """
+    check_share(level, "level")
+    if not values:
+        raise InputError("no collection is left", where="zero-shot average", fix="Give the scores of at least one.")
+    names = list(values)
+    means = np.array([np.mean(values[name], dtype=np.float64) for name in names])
+    drawn = np.stack(
+        [bootstrap_means([values[name]], draws=draws, seed=seed + place)[0] for place, name in enumerate(names)]
+    )
+    each = {name: interval_of(float(mean), own, level) for name, mean, own in zip(names, means, drawn, strict=True)}
+    without = {}
+    for place, name in enumerate(names if len(names) > 1 else []):
+        rest = np.arange(len(names)) != place
+        without[name] = interval_of(float(means[rest].mean()), drawn[rest].mean(axis=0), level)
+    return AverageInterval(each, interval_of(float(means.mean()), drawn.mean(axis=0), level), without)

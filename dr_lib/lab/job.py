@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dr_lib.collections import Collection
 from dr_lib.evaluation.scores import Scores
+from dr_lib.lab import protocols
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.provenance import commit, versions
 from dr_lib.lab.recipe import Recipe
@@ -76,19 +78,23 @@ def training_facts(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def data_facts(way: Way) -> dict[str, Any]:
-    """What the run was made from: names, sizes and digests."""
-    collection, split = way.collection, way.recipe.evaluation.split
+    """What the run was measured on and made from: names, sizes and digests."""
+    split, other = way.recipe.evaluation.split, protocols.facts(way.recipe)
+    searched, elsewhere = _collection_facts(way.searched, split), other or way.recipe.evaluation.on
     return {
-        "collection": {
-            "name": collection.name,
-            "digest": collection.digest,
-            "passages": len(collection.passages),
-            "train_queries": len(collection.qrels("train")),
-            f"{split}_queries": len(collection.qrels(split)),
-        },
+        "collection": other or searched,
+        **({"trained_on": _collection_facts(way.collection, "train")} if elsewhere else {}),
         "base": _origin_facts(way.base),
         **({"generator": _origin_facts(way.generator)} if way.generator else {}),
     }
+
+
+def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
+    train = len(collection.qrels("train")) if "train" in collection.splits else 0
+    sizes = {"passages": len(collection.passages), "train_queries": train}
+    return {
+        "name": collection.name, "digest": collection.digest, **sizes, f"{split}_queries": len(collection.qrels(split)),
+    }  # fmt: skip
 
 
 def _origin_facts(origin: Any) -> dict[str, Any]:

@@ -21,10 +21,12 @@ class Pipeline:
     Attributes:
         means: recipe, collection, base model and tokens.
         pretrained: where every retriever starts; None for the base model.
+        searched: the same of the collection that is evaluated on; `means` where that is the one trained on.
     """
 
     means: Means
     pretrained: Stage | None
+    searched: Means
 
     @cached_property
     def untuned(self) -> Stage:
@@ -85,28 +87,16 @@ class Pipeline:
 
     def final_run(self, final: Final, queries: Stage) -> Stage:
         """What is evaluated: the last retriever's ranking, or the re-ranked one."""
-        options = self.means.recipe.evaluation
-        run = self.run_of(self.last(final)[0], queries, options.split, options.depth)
+        options, where = self.means.recipe.evaluation, self.searched
+        run = run_of(where, self.last(final)[0], queries, options.split, options.depth)
         if final != "reranker":
             return run
-        return reranking.reranked(self.means, self.reranker, run, options.split, self.means.recipe.reranking.depth)
-
-    def vectors_of(self, retriever: Stage) -> Stage:
-        """The passages as vectors of a retriever."""
-        recipe, means = self.means.recipe, self.means
-        return stages.passage_vectors(recipe, means.collection, means.base, retriever, means.passages)
-
-    def run_of(self, retriever: Stage, queries: Stage, split: str, depth: int) -> Stage:
-        """What a retriever finds for the queries of a split."""
-        means = self.means
-        return stages.dense_run(
-            means.recipe, means.collection, retriever, self.vectors_of(retriever), queries, split, depth
-        )
+        return reranking.reranked(where, self.reranker, run, options.split, self.means.recipe.reranking.depth)
 
     def _negatives_of(self, retriever: Stage, keep: int | None = None) -> Stage:
         mining, collection = self.means.recipe.mining, self.means.collection
         most = max(len(grades) for grades in collection.qrels("train").values())
-        ranking = self.run_of(retriever, self.means.train_queries, "train", mining.depth + most)
+        ranking = run_of(self.means, retriever, self.means.train_queries, "train", mining.depth + most)
         options = mining.model_dump(mode="json", include={"depth", "random_negatives", "seed"})
         if keep is not None:
             options |= {"keep": keep, "random_negatives": 0}
@@ -127,3 +117,14 @@ class Pipeline:
             means.recipe, means.collection, means.base, self.pretrained, means.passages, means.train_queries,
             negatives, options, teacher,
         )  # fmt: skip
+
+
+def vectors_of(means: Means, retriever: Stage) -> Stage:
+    """The passages of a collection as vectors of a retriever."""
+    return stages.passage_vectors(means.recipe, means.collection, means.base, retriever, means.passages)
+
+
+def run_of(means: Means, retriever: Stage, queries: Stage, split: str, depth: int) -> Stage:
+    """What a retriever finds in a collection for the queries of a split."""
+    vectors = vectors_of(means, retriever)
+    return stages.dense_run(means.recipe, means.collection, retriever, vectors, queries, split, depth)

@@ -13,11 +13,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, write_text
+from dr_lib.lab.evaluation_specs import EvaluationSpec
 from dr_lib.lab.maker_specs import MakersSpec
 from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
 from dr_lib.lab.specs import (
     CollectionSpec,
-    EvaluationSpec,
     Finetuning,
     NegativesSpec,
     ObjectiveSpec,
@@ -28,8 +28,12 @@ from dr_lib.lab.specs import (
     keys_at,
 )
 
-YOUNGER = (("few_shot",),)
+YOUNGER = (
+    ("few_shot",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
+)  # fmt: skip
 """Keys that have come since the first records, None by default."""
+
+PROTOCOL_PLACES = (("on", "name"), ("nlu", "folder"), ("dialogue", "folder"))
 
 
 class Recipe(Spec):
@@ -93,8 +97,6 @@ class Recipe(Spec):
     seed: int = Field(default=0, ge=0)
 
     def __init__(self, **values: Any) -> None:
-        if isinstance(values.get("collection"), str | Path):
-            values["collection"] = {"name": str(values["collection"])}
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -130,8 +132,9 @@ class Recipe(Spec):
             _drop_unset(values, path)
         places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
         makers = [(maker, key) for maker in values["makers"].values() for key in ("model", "file") if key in maker]
-        for holder, key in [*places, *makers]:
-            if holder[key] and is_place(holder[key]):
+        protocols = [(values["evaluation"].get(name), key) for name, key in PROTOCOL_PLACES]
+        for holder, key in [*places, *makers, *protocols]:
+            if holder and holder[key] and is_place(holder[key]):
                 holder[key] = Path(holder[key]).expanduser().resolve().name
         return values
 

@@ -7,7 +7,7 @@ any machine; a scale file (notebooks/scales) overrides what a smaller one needs.
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
@@ -40,6 +40,11 @@ class CollectionSpec(Spec):
     test_queries: int | None = Count
     seed: int = Field(default=0, ge=0)
     allow_duplicates: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"name": str(values)} if isinstance(values, str | Path) else values
 
     def sample_sizes(self) -> dict[str, int]:
         """Arguments for `Collection.sample`; empty if the whole collection is meant."""
@@ -159,29 +164,6 @@ class NegativesSpec(Spec):
     depth: int = Field(default=200, gt=0)
     random_negatives: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
-
-
-class EvaluationSpec(Spec):
-    """What is measured.
-
-    Args:
-        split: the queries.
-        measures: names as `evaluation.evaluate` takes them.
-        depth: passages searched per query.
-        vector_type: number type of the stored passage vectors.
-    """
-
-    split: str = "test"
-    measures: tuple[str, ...] = ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10")
-    depth: int = Field(default=1000, gt=0)
-    vector_type: Literal["float32", "float16"] = "float32"
-
-    @field_validator("measures")
-    @classmethod
-    def _some(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
-        if not measures:
-            raise ValueError("no measure named")
-        return measures
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> InputError:

@@ -6,21 +6,25 @@ from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import parse as parse_measure
-from dr_lib.lab import stages
+from dr_lib.lab import protocols, stages
 from dr_lib.lab.materials import needed
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin, open_sample
-from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.pipeline import Pipeline, vectors_of
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 
 
 @dataclass(frozen=True)
 class Way:
-    """The stages of one recipe; `pretrained` is None for objective "none", `negatives` where none are used."""
+    """The stages of one recipe; `pretrained` is None for objective "none", `negatives` where none are used.
+
+    `collection` is what the recipe trains on, `searched` what it is evaluated on: the same one but for zero-shot runs.
+    """
 
     recipe: Recipe
     collection: Collection
+    searched: Collection
     base: Origin
     generator: Origin | None
     passages: Stage
@@ -48,21 +52,29 @@ def unfold(recipe: Recipe) -> Way:
     Raises:
         InputError: a collection or model that cannot be opened, a split it does not have, sizes that do not fit.
     """
-    collection, base = open_sample(recipe.collection), open_origin(recipe.base)
+    collection, base, options = open_sample(recipe.collection), open_origin(recipe.base), recipe.evaluation
+    searched = open_searched(recipe)
     needs_generator = objectives.method(recipe.objective.name).needs_generator
     generator = open_origin(recipe.generator or recipe.base) if needs_generator else None
-    check_fits(recipe, collection, base)
+    check_fits(recipe, collection, searched, base)
     means = open_means(recipe, collection, base)
-    queries = stages.query_tokens(collection, base, recipe.evaluation.split)
+    queries = stages.query_tokens(searched, base, options.split)
+    there = Means(recipe, searched, base, stages.passage_tokens(searched, base), queries) if options.on else means
     pretrained = pretraining(means, generator) if recipe.objective.name != "none" else None
-    pipeline = Pipeline(means, pretrained)
+    pipeline = Pipeline(means, pretrained, there)
     retriever, negatives = pipeline.last(recipe.final)
     run = pipeline.final_run(recipe.final, queries)
-    scores = stages.evaluation(collection, recipe.evaluation.split, recipe.evaluation.measures, run)
+    scores = protocols.measured(recipe, base, pretrained, retriever)
+    scores = scores or stages.evaluation(searched, options.split, options.measures, run)
     return Way(
-        recipe, collection, base, generator, means.passages, means.train_queries, queries, pretrained, negatives,
-        retriever, pipeline.vectors_of(retriever), run, scores,
+        recipe, collection, searched, base, generator, there.passages, means.train_queries, queries, pretrained,
+        negatives, retriever, vectors_of(there, retriever), run, scores,
     )  # fmt: skip
+
+
+def open_searched(recipe: Recipe) -> Collection:
+    """The collection that a recipe is evaluated on."""
+    return open_sample(recipe.evaluation.on or recipe.collection)
 
 
 def open_means(recipe: Recipe, collection: Collection | None = None, base: Origin | None = None) -> Means:
@@ -78,12 +90,12 @@ def pretraining(means: Means, generator: Origin | None) -> Stage:
     return stages.pretraining(means.recipe, means.collection, means.base, generator, means.passages, materials)
 
 
-def check_fits(recipe: Recipe, collection: Collection, base: Origin) -> None:
+def check_fits(recipe: Recipe, collection: Collection, searched: Collection, base: Origin) -> None:
     """Refuse what would fail only after hours."""
     for measure in recipe.evaluation.measures:
         parse_measure(measure)
-    for split in ("train", recipe.evaluation.split):
-        collection.qrels(split)
+    collection.qrels("train")
+    searched.qrels(recipe.evaluation.split)
     longest = max(recipe.passage_length, recipe.query_length)
     if longest > base.shape.positions:
         raise InputError(
@@ -107,6 +119,6 @@ def last_stage(recipe: Recipe) -> Stage:
 
 def bm25_evaluation(recipe: Recipe) -> Stage:
     """What BM25 alone scores on the queries of a recipe: the baseline of every table."""
-    collection, options = open_sample(recipe.collection), recipe.evaluation
+    collection, options = open_searched(recipe), recipe.evaluation
     ranking = stages.bm25_ranking(collection, options.split, options.depth, title=recipe.title != "none")
     return stages.evaluation(collection, options.split, options.measures, ranking)

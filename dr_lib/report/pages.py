@@ -143,7 +143,8 @@ def data_page(to: Path) -> str:
 def _data_row(data: dict[str, Any]) -> list[Cell]:
     studies = ", ".join(sorted(data["studies"]))
     return [
-        data["name"], data["passages"], data["train_queries"], data.get("test_queries"), data["digest"][:16], studies,
+        data["name"], data.get("passages"), data.get("train_queries"), data.get("test_queries"), data["digest"][:16],
+        studies,
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, average, search_all
+from dr_lib.evaluation import Scores, average, average_interval, bootstrap_interval, search_all
 from dr_lib.retrieval import Bm25
 
 
@@ -66,3 +66,34 @@ def test_one_call_searches_all_collections():
         "rivers": ["r0", "r1"],
     }
     assert average(scores, "R@1").mean == 1.0
+
+
+def test_an_average_varies_as_its_collections_do():
+    rng = np.random.default_rng(1)
+    values = {name: rng.random(n) for name, n in zip("abc", (400, 100, 50), strict=True)}
+    found = average_interval(values)
+    errors = {name: own.std() / np.sqrt(len(own)) for name, own in values.items()}
+    together = np.sqrt(sum(error**2 for error in errors.values())) / 3
+    assert found.mean.mean == pytest.approx(np.mean([own.mean() for own in values.values()]))
+    assert (found.mean.high - found.mean.low) == pytest.approx(2 * 1.96 * together, rel=0.05)
+    rest = np.sqrt(errors["a"] ** 2 + errors["c"] ** 2) / 2
+    assert (found.without["b"].high - found.without["b"].low) == pytest.approx(2 * 1.96 * rest, rel=0.05)
+
+
+def test_collections_of_one_size_do_not_share_their_draws():
+    own = np.random.default_rng(2).random(60)
+    one, both = average_interval({"a": own}), average_interval({"a": own, "b": own})
+    assert one.without == {}
+    assert one.mean == bootstrap_interval(own)
+    assert (both.mean.high - both.mean.low) == pytest.approx((one.mean.high - one.mean.low) / np.sqrt(2), rel=0.05)
+
+
+def test_seeds_are_averaged_before_queries_are_drawn():
+    seeds = np.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
+    found = average_interval({"a": seeds})
+    assert [found.mean.low, found.mean.high] == pytest.approx([0.5, 0.5])
+
+
+def test_an_average_of_nothing_is_refused():
+    with pytest.raises(InputError, match="at least one"):
+        average_interval({})

@@ -63,6 +63,12 @@ def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> Non
 
 
 @pytest.fixture
+def beir_folder() -> Callable[..., None]:
+    """`beir_folder(folder, passages=40, queries=24)` writes a small collection."""
+    return write_collection
+
+
+@pytest.fixture
 def tiny_recipe(tmp_path, tiny_bert, tiny_tokenizer) -> Recipe:
     """A recipe on a collection of 40 passages with a base model of one small layer; a run takes about a second."""
     write_collection(tmp_path / "tiny")
