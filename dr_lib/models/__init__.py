@@ -4,6 +4,7 @@ from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
 from dr_lib.models.decoder import Decoder
 from dr_lib.models.dense import DenseEncoder, DenseSettings
 from dr_lib.models.enhanced_decoder import EnhancedDecoder
+from dr_lib.models.first_state import first_states
 from dr_lib.models.fit import check_fit, check_generator
 from dr_lib.models.generator import Generator, fresh_copy
 from dr_lib.models.gradient_cache import encode_in_chunks
@@ -35,6 +36,7 @@ __all__ = [
     "check_generator",
     "embed",
     "encode_in_chunks",
+    "first_states",
     "fresh_copy",
     "hidden_states",
     "layer_states",

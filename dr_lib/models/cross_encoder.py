@@ -11,10 +11,18 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertForSequenceClassification,
+    ElectraForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
+from dr_lib.models.first_state import first_states
 from dr_lib.models.masked_lm import attention_for, dropout_settings, locate, refuse_missing, unreadable
 from dr_lib.models.quiet import quiet_transformers
 from dr_lib.models.states import attention_bias
@@ -101,10 +109,16 @@ class CrossEncoder(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Scores `[pairs]` float32 of pairs as `Crossing` lays them out: logits, higher for a better passage."""
-        output = self.model(
-            input_ids=batch.input_ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids
-        )
-        return output.logits[:, 0].float()
+        if isinstance(self.model, BertForSequenceClassification):
+            pooled = self.model.bert.pooler(first_states(self.model, batch)[:, None])
+            logits = self.model.classifier(self.model.dropout(pooled))
+        elif isinstance(self.model, ElectraForSequenceClassification):
+            logits = self.model.classifier(first_states(self.model, batch)[:, None])
+        else:
+            logits = self.model(
+                input_ids=batch.input_ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids
+            ).logits
+        return logits[:, 0].float()
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> Crossing:
         """The pairs of two stores, laid out as this cross-encoder reads them."""

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
+from dr_lib.models.first_state import first_states
 from dr_lib.models.masked_lm import locate, read_masked_lm, refuse_missing
 from dr_lib.models.quiet import quiet_transformers
 from dr_lib.models.states import hidden_states
@@ -85,9 +86,9 @@ class DenseEncoder(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` float32, not normalised."""
-        hidden = hidden_states(self.encoder, batch)
         if self.settings.pooling == "cls":
-            return hidden[:, 0].float()
+            return first_states(self.encoder, batch).float()
+        hidden = hidden_states(self.encoder, batch)
         weights = batch.attention_mask[:, :, None].float()
         return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
 

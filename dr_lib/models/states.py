@@ -83,12 +83,17 @@ def layer_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | 
 
 def _run(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool) -> BaseModelOutput:
     ids = batch.input_ids if input_ids is None else input_ids
+    check_length(model, ids)
+    return model.base_model(
+        input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids, **options
+    )
+
+
+def check_length(model: PreTrainedModel, ids: Tensor) -> None:
+    """Raise `InputError` where ids `[batch, length]` are longer than the model has positions."""
     positions = model.config.max_position_embeddings
     if ids.shape[1] > positions:
         raise InputError(
             f"{ids.shape[1]} tokens are more than the model's {positions} positions", where="length",
             fix="Cut passages shorter, or use a model with more positions.",
         )  # fmt: skip
-    return model.base_model(
-        input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids, **options
-    )
