@@ -77,7 +77,9 @@ def candidates(means: Means, asked: Stage) -> Stage:
 def candidate_scores(means: Means, asked: Stage, found: Stage, seed: int) -> Stage:
     """The cross-encoder's score of each candidate; `scores.npy` `[queries, depth]` float32, -inf for none."""
     chosen = means.recipe.makers.pseudo_labels
-    scorer = reranking.cross_encoder(means, means.negatives, loss=TRAINED[chosen.probability], seed=seed)
+    scorer = reranking.cross_encoder(
+        means, means.negatives, means.first_retriever, loss=TRAINED[chosen.probability], seed=seed
+    )
     inputs = reranking.tokens(means, "train") | {"candidates": found, "scorer": scorer}
     if chosen.pool == "questions":
         inputs["queries"] = in_tokens_of(reranking.reader_of(means), means, asked)

@@ -64,7 +64,7 @@ class Pipeline:
     @cached_property
     def reranker(self) -> Stage:
         """The cross-encoder trained on retriever 2's candidates."""
-        return reranking.cross_encoder(self.means, self.candidates)
+        return reranking.cross_encoder(self.means, self.candidates, self.retriever2)
 
     @cached_property
     def taught(self) -> Stage:

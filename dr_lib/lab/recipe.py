@@ -30,6 +30,7 @@ from dr_lib.lab.specs import (
 
 YOUNGER = (
     ("few_shot",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
+    ("makers", "cross_encoder", "start"),
 )  # fmt: skip
 """Keys that have come since the first records, None by default."""
 

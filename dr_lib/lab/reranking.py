@@ -24,13 +24,14 @@ from dr_lib.training.reranker import Loss
 
 
 def cross_encoder(
-    means: Means, negatives: Stage | None, *, loss: Loss = "listwise", seed: int | None = None
+    means: Means, negatives: Stage | None, retriever: Stage, *, loss: Loss = "listwise", seed: int | None = None
 ) -> Stage:  # fmt: skip
     """A cross-encoder trained on the queries of the split train; its folder has `model/` and `log.json`.
 
     Args:
         means: the recipe's `makers.cross_encoder` says how it is trained and from what.
         negatives: the stage of the hard negatives, of BM25 or mined; None draws passages at random.
+        retriever: the stage whose encoder it starts from, where the recipe says so.
         loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be probabilities.
         seed: of head and training; None takes the recipe's.
 
@@ -48,7 +49,8 @@ def cross_encoder(
         "training": identity, "loss": loss, "title": recipe.title != "none", "dropout": recipe.dropout, "seed": seed,
         **reader.params("reader"), **stages.few_shot_params(recipe),
     }  # fmt: skip
-    inputs = {**tokens(means, "train"), **reader.inputs("reader"), **({"negatives": negatives} if negatives else {})}
+    inputs = {**tokens(means, "train"), **({"negatives": negatives} if negatives else {})}
+    inputs |= {"start": retriever} if settings.start else reader.inputs("reader")
     build = partial(
         build_cross_encoder, recipe=recipe, collection=means.collection, reader=reader, loss=loss, seed=seed
     )
@@ -116,8 +118,9 @@ def build_cross_encoder(
 ) -> None:
     """`model/`: the cross-encoder; `log.json`."""
     settings = recipe.makers.cross_encoder
+    start = inputs["start"] / "model" if settings.start else reader.path(inputs, "reader")
     encoder = CrossEncoder.from_pretrained(
-        reader.path(inputs, "reader"), dropout=recipe.dropout, device=runtime.device(), seed=seed,
+        start, dropout=recipe.dropout, device=runtime.device(), seed=seed,
         length=settings.length, title=recipe.title != "none",
     )  # fmt: skip
     batches = CrossedBatches(

@@ -35,7 +35,7 @@ def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Te
 
 
 def never_seen(hidden: Tensor, padding: Tensor) -> Tensor:
-    """`hidden` `[batch, length, length]` with `padding` `[batch, length]` and each row's own place; changed in place."""
+    """`hidden` `[batch, length, length]` with `padding` `[batch, length]` and each row's own place, in place."""
     hidden |= padding[:, None]
     hidden.diagonal(dim1=1, dim2=2).fill_(True)
     return hidden

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
@@ -24,9 +26,13 @@ def means(recipe):
     return open_means(recipe)
 
 
+def scorer_of(means, negatives, **options):
+    return reranking.cross_encoder(means, negatives, means.first_retriever, **options)
+
+
 def test_a_run_is_re_ranked_and_evaluated_like_any_other(recipe, means, cache):
     way, options = unfold(recipe), recipe.evaluation
-    scorer = reranking.cross_encoder(means, means.negatives)
+    scorer = scorer_of(means, means.negatives)
     again = reranking.reranked(means, scorer, way.run, options.split, 5)
     old, new = (Ranking.open(cache.get(stage) / "ranking") for stage in (way.run, again))
     assert new.query_ids == old.query_ids and new.depth == old.depth
@@ -38,7 +44,7 @@ def test_a_run_is_re_ranked_and_evaluated_like_any_other(recipe, means, cache):
 
 
 def test_a_teacher_scores_the_examples_that_the_retriever_learns_from(means, cache):
-    scorer = reranking.cross_encoder(means, means.negatives)
+    scorer = scorer_of(means, means.negatives)
     stage = reranking.teacher_scores(means, scorer, means.negatives)
     teacher = TeacherScores.open(cache.get(stage))
     listed = examples(means.collection, {"negatives": cache.get(means.negatives)})
@@ -49,15 +55,15 @@ def test_a_teacher_scores_the_examples_that_the_retriever_learns_from(means, cac
 
 
 def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(recipe, means):
-    key = reranking.cross_encoder(means, means.negatives).key
-    assert reranking.cross_encoder(open_means(recipe.with_(finetuning__temperature=0.5)), means.negatives).key == key
-    assert reranking.cross_encoder(open_means(recipe.with_(seed=4)), means.negatives, seed=0).key == key
+    key = scorer_of(means, means.negatives).key
+    assert scorer_of(open_means(recipe.with_(finetuning__temperature=0.5)), means.negatives).key == key
+    assert scorer_of(open_means(recipe.with_(seed=4)), means.negatives, seed=0).key == key
     others = [
-        reranking.cross_encoder(means, None),
-        reranking.cross_encoder(means, means.negatives, loss="pointwise"),
-        reranking.cross_encoder(means, means.negatives, seed=1),
-        reranking.cross_encoder(open_means(recipe.with_(makers__cross_encoder__r_drop=True)), means.negatives),
-        reranking.cross_encoder(open_means(recipe.with_(makers__cross_encoder__negatives=2)), means.negatives),
+        scorer_of(means, None),
+        scorer_of(means, means.negatives, loss="pointwise"),
+        scorer_of(means, means.negatives, seed=1),
+        scorer_of(open_means(recipe.with_(makers__cross_encoder__r_drop=True)), means.negatives),
+        scorer_of(open_means(recipe.with_(makers__cross_encoder__negatives=2)), means.negatives),
     ]
     assert len({stage.key for stage in others} | {key}) == 6
 
@@ -72,4 +78,23 @@ def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(r
 def test_too_few_queries_are_refused_before_anything_runs(recipe):
     means = open_means(recipe.with_(makers__cross_encoder__batch_queries=100))
     with pytest.raises(InputError, match=r"makers\.cross_encoder\.batch_queries: 12 training queries"):
-        reranking.cross_encoder(means, means.negatives)
+        scorer_of(means, means.negatives)
+
+
+def test_it_may_start_from_the_retriever(recipe, cache):
+    hardly = recipe.with_(makers__cross_encoder__start="retriever", makers__cross_encoder__learning_rate=1e-9)
+    means = open_means(hardly)
+    stage = scorer_of(means, means.negatives)
+    assert stage.key != scorer_of(open_means(hardly.with_(makers__cross_encoder__start=None)), means.negatives).key
+    assert stage.inputs["start"].key == means.first_retriever.key
+    trained = load_file(cache.get(stage) / "model" / "model.safetensors")
+    retriever = load_file(cache.get(means.first_retriever) / "model" / "model.safetensors")
+    shared = [name for name in retriever if f"bert.{name}" in trained]
+    assert len(shared) > 30
+    for name in shared:
+        torch.testing.assert_close(trained[f"bert.{name}"], retriever[name], rtol=0, atol=1e-7)
+
+
+def test_it_starts_from_one_model_only(recipe):
+    with pytest.raises(InputError, match="either model or start"):
+        recipe.with_(makers__cross_encoder__start="retriever", makers__cross_encoder__model="embedded")
