@@ -1,6 +1,7 @@
 """What is searched: passages, queries and judgements, checked once and memory-mapped.
 
-`load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, or a folder in BEIR layout.
+`load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder in BEIR layout, or
+passages without questions: a JSON Lines file, a folder of text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the next utterance.
 """
 

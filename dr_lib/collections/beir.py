@@ -52,11 +52,11 @@ def folder_source(folder: Path, *, name: str | None = None, allow_duplicates: bo
     files = [corpus, *([queries] if queries else []), *splits.values()]
     return Source(
         name=name or folder.name,
-        key=_files_digest(files),
-        passages=Rows(str(corpus), lambda: _records(corpus, _passage)),
-        queries=Rows(str(queries), lambda: _records(queries, _query) if queries else iter(())),
+        key=files_digest(files),
+        passages=Rows(str(corpus), lambda: read_records(corpus, passage_of)),
+        queries=Rows(str(queries), lambda: read_records(queries, _query) if queries else iter(())),
         judgements={split: Rows(str(path), lambda path=path: _judgements(path)) for split, path in splits.items()},
-        info={"source": "folder in BEIR layout", "licence": _licence(folder), "files": [path.name for path in files]},
+        info={"source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files]},
         allow_duplicates=allow_duplicates,
     )
 
@@ -111,10 +111,14 @@ def _what_it_is(folder: Path) -> str:
         return "It holds queries only: join them with the passages they are asked of, as corpus.jsonl."
     if (folder / "pairs").is_dir():
         return "It holds text pairs, not passages to search: use it for pre-training on pairs, not as a collection."
-    return "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and qrels/<split>.tsv."
+    return (
+        "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and qrels/<split>.tsv; for passages"
+        " without questions one with corpus.jsonl alone or with text files (*.txt), or a JSON Lines file."
+    )
 
 
-def _files_digest(files: list[Path]) -> str:
+def files_digest(files: list[Path]) -> str:
+    """SHA-256 (hex) of the files' content and names."""
     total = sha256()
     for path in files:
         with path.open("rb") as file:
@@ -124,7 +128,7 @@ def _files_digest(files: list[Path]) -> str:
     return total.hexdigest()
 
 
-def _licence(folder: Path) -> str:
+def licence_of(folder: Path) -> str:
     """The licence line of the folder's README, or a word that it is unknown."""
     readme = folder / "README.md"
     for line in readme.read_text(encoding="utf-8", errors="replace").splitlines() if readme.is_file() else ():
@@ -134,7 +138,8 @@ def _licence(folder: Path) -> str:
     return "unknown: the folder's README.md has no line with 'Licence:'"
 
 
-def _records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[int, Any]]:
+def read_records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[int, Any]]:
+    """Line numbers of a JSON Lines file with what `parse` makes of each object and of the place that errors name."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -150,7 +155,8 @@ def _records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[
         yield number, parse(record, where)
 
 
-def _passage(record: Record, where: str) -> Passage:
+def passage_of(record: Record, where: str) -> Passage:
+    """A line of a corpus.jsonl as a passage; `InputError` names the field that is wrong."""
     return Passage(
         _text(record, "_id", where, needed=True, empty=False),
         _text(record, "title", where),

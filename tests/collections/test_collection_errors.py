@@ -134,9 +134,9 @@ def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
 
 
 def test_a_path_that_is_no_folder_says_so(tmp_path, cache):
-    assert "there is no folder" in message(tmp_path / "nowhere", cache)
+    assert "there is no folder or file" in message(tmp_path / "nowhere", cache)
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    assert "is a file, not a folder" in message(tmp_path / "file", cache)
+    assert "is neither a folder nor a .jsonl file" in message(tmp_path / "file", cache)
 
 
 def test_folders_that_are_no_collection_are_told_apart(tmp_path, cache):

@@ -1,0 +1,151 @@
+"""Passages without questions: a lone corpus.jsonl, a JSON Lines file, a folder of text files."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dr_lib import collections
+from dr_lib.collections.cutting import cut, paragraphs
+from dr_lib.errors import InputError
+
+LINES = [{"text": "The moon pulls the water."}, {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."}]
+
+
+def sentence(word: str, words: int) -> str:
+    return " ".join([word.capitalize(), *[word] * (words - 1)]) + "."
+
+
+@pytest.fixture
+def text_folder(tmp_path):
+    """Three documents, one of them in a folder below, and files that are none."""
+    folder = tmp_path / "texts"
+    (folder / "deep").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    long = "\n\n".join(f"{sentence('sea', 60)} {sentence(word, 30)}" for word in ("moon", "sun", "star"))
+    (folder / "b.txt").write_text(long, encoding="utf-8")
+    (folder / "a.txt").write_text("Short,\nbut two lines.\n", encoding="utf-8")
+    (folder / "deep" / "a.txt").write_text("\ufeffAnother document.", encoding="utf-8")
+    (folder / ".hidden" / "c.txt").write_text("never read", encoding="utf-8")
+    (folder / "README.md").write_text("- Licence: CC0 1.0", encoding="utf-8")
+    return folder
+
+
+def test_a_folder_with_passages_alone_has_no_splits(beir_folder, cache):
+    collection = collections.load(beir_folder(queries=None, qrels=None), cache=cache)
+    assert len(collection.passages) == 4 and collection.splits == () and len(collection.queries()) == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_json_lines_file_is_a_collection(tmp_path, cache, packed):
+    content = "\n".join(map(json.dumps, LINES)).encode()
+    path = tmp_path / ("tides.jsonl.gz" if packed else "tides.jsonl")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    collection = collections.load(path, cache=cache)
+    assert collection.name == "tides" and collection.splits == ()
+    assert collection.passages["id"][:] == ["line-1", "b"] and collection.passages["title"][:] == ["", "Sea"]
+
+
+def test_a_json_lines_file_is_found_under_the_data_folder(tmp_path, cache, monkeypatch):
+    (tmp_path / "tides.jsonl").write_text(json.dumps(LINES[0]), encoding="utf-8")
+    monkeypatch.setenv("DR_DATA", str(tmp_path))
+    assert len(collections.load("tides.jsonl", cache=cache).passages) == 1
+
+
+BAD_LINES = {
+    "{": "line 3: not a JSON object",
+    "[1]": "line 3: a JSON object is expected, not a list",
+    '{"_id": "c"}': "line 3: field text is missing",
+    '{"text": " "}': "line 3: passage 'line-3' is empty",
+    '{"_id": "b", "text": "x"}': "line 3: duplicate passage id 'b', first seen in line 2",
+    '{"text": "The moon pulls the water."}': "'line-3' repeats title and text of line 1",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_of_a_json_lines_file_is_named(tmp_path, cache, line):
+    path = tmp_path / "tides.jsonl"
+    path.write_text("\n".join([*map(json.dumps, LINES), line]), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        collections.load(path, cache=cache)
+    assert BAD_LINES[line] in str(caught.value) and caught.value.fix
+    assert not [found for found in cache.iterdir() if not found.name.endswith(".lock")]
+
+
+def test_text_files_become_passages_with_document_and_position(text_folder, cache):
+    collection = collections.load(text_folder, cache=cache)
+    rows = [(row["id"], row["doc"], row["position"]) for row in collection.passages]
+    assert rows == [
+        ("a.txt#0", "a.txt", 0), ("b.txt#0", "b.txt", 0), ("b.txt#1", "b.txt", 1), ("b.txt#2", "b.txt", 2),
+        ("deep/a.txt#0", "deep/a.txt", 0),
+    ]  # fmt: skip
+    assert collection.passages["text"][0] == "Short, but two lines."
+    assert collection.passages["text"][4] == "Another document."
+    assert collection.info["licence"] == "CC0 1.0" and collection.info["files"] == 3
+
+
+def test_a_text_moved_to_another_folder_is_another_collection(text_folder, cache):
+    before = collections.load(text_folder, cache=cache).digest
+    (text_folder / "deep" / "a.txt").rename(text_folder / "deep" / "z.txt")
+    assert collections.load(text_folder, cache=cache).digest != before
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b" \n\n", "there is no text in the file"), (b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")],
+)
+def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
+    (text_folder / "zz.txt").write_bytes(content)
+    with pytest.raises(InputError, match=problem) as caught:
+        collections.load(text_folder, cache=cache)
+    assert "zz.txt" in str(caught.value)
+
+
+def test_repeated_texts_are_kept_where_asked_for(text_folder, cache):
+    (text_folder / "zz.txt").write_text("Another document.", encoding="utf-8")
+    collection = collections.load(text_folder, cache=cache, allow_duplicates=True)
+    assert collection.info["counts"]["duplicate_texts"] == 1
+
+
+def test_a_folder_without_any_text_says_what_it_needs(tmp_path, cache):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"text files \(\*\.txt\), or a JSON Lines file"):
+        collections.load(tmp_path / "empty", cache=cache)
+
+
+def test_a_text_beside_queries_is_no_corpus(beir_folder, cache):
+    folder = beir_folder(corpus=None)
+    (folder / "LICENSE.txt").write_text("All rights.", encoding="utf-8")
+    with pytest.raises(InputError, match="no corpus.jsonl"):
+        collections.load(folder, cache=cache)
+
+
+def test_passages_end_with_a_paragraph_where_that_fits():
+    first, second, third = sentence("a", 60), sentence("b", 30), sentence("c", 50)
+    assert cut([f"{first} {second}", third]) == [f"{first} {second}", third]
+    assert cut([first, second, third]) == [f"{first} {second}", third]
+    assert cut([second, f"{first} {third}"]) == [f"{second} {first}", third]
+
+
+def test_a_sentence_longer_than_a_passage_is_cut():
+    assert [len(text.split()) for text in cut([sentence("a", 230)])] == [100, 100, 30]
+
+
+def test_a_short_rest_joins_the_passage_before():
+    assert [len(text.split()) for text in cut([f"{sentence('a', 95)} {sentence('b', 15)}"])] == [110]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 130), min_size=1, max_size=4), max_size=5), st.integers(5, 100))
+def test_nothing_is_lost_and_no_passage_is_too_long(sizes, words):
+    parts = [" ".join(sentence("x", size) for size in own) for own in sizes]
+    found = cut(parts, words)
+    assert " ".join(found) == " ".join(parts)
+    assert all(len(text.split()) <= words + words / 5 for text in found)
+    assert all(found)
+
+
+def test_paragraphs_are_runs_of_lines():
+    assert paragraphs(["", "a", "b ", " \t", "", "c"]) == ["a b", "c"]
