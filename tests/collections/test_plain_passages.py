@@ -118,7 +118,7 @@ def test_a_folder_without_any_text_says_what_it_needs(tmp_path, cache):
 def test_a_text_beside_queries_is_no_corpus(beir_folder, cache):
     folder = beir_folder(corpus=None)
     (folder / "LICENSE.txt").write_text("All rights.", encoding="utf-8")
-    with pytest.raises(InputError, match="no corpus.jsonl"):
+    with pytest.raises(InputError, match=r"no corpus\.jsonl"):
         collections.load(folder, cache=cache)
 
 
