@@ -28,7 +28,8 @@ class CdmaeSettings(EncoderDecoderSettings):
 
     Attributes:
         encoder_rate, decoder_rate: share of tokens masked on each side.
-        decoder_masking: by importance, or uniform as the encoder's (the paper's baseline).
+        decoder_masking: by importance; "rarity", by -ln p(word) alone, which needs no n-grams (not in the paper: what
+            mutual information adds to mere counts); or uniform as the encoder's (the paper's baseline).
         noise, noise_scale: spread of the noise that every importance gets before the highest are masked; absolute (the
             paper: variance 1), or in standard deviations of the passage's own importances.
         window: longest n-gram that an importance counts, L in eq. 8.
@@ -44,7 +45,7 @@ class CdmaeSettings(EncoderDecoderSettings):
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
     decoder_rate: float = Field(0.5, ge=0, le=1)
-    decoder_masking: Literal["importance", "uniform"] = "importance"
+    decoder_masking: Literal["importance", "rarity", "uniform"] = "importance"
     noise: float = Field(1.0, ge=0)
     noise_scale: Literal["absolute", "relative"] = "absolute"
     window: int = Field(4, ge=2)
@@ -59,9 +60,11 @@ class CdmaeSettings(EncoderDecoderSettings):
     decoder_init: Literal["copy_last", "random"] = "random"
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """The importance of every word, unless the decoder's mask is uniform."""
+        """What the decoder's mask goes by: importances, counts of words, or nothing."""
         if self.decoder_masking == "uniform":
             return {}
+        if self.decoder_masking == "rarity":
+            return {"keyword_weights": {"weighting": "inverse_count"}}
         named = {"window", "pmi", "edges", "floor", "ppmi", "min_count", "unit"}
         return {"importances": self.model_dump(include=named)}
 
@@ -77,11 +80,12 @@ class Cdmae(EncoderDecoder):
 
     @classmethod
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
-        """Passages with the importance of each piece in `values`."""
-        stream = source.stream()
-        if settings.decoder_masking == "uniform":
+        """Passages with what the decoder's mask goes by, for each piece, in `values`."""
+        stream, materials = source.stream(), settings.materials()
+        if not materials:
             return stream.batch
-        values = TokenValues.open(source.material("importances") / "values", source.store)
+        (material,) = materials
+        values = TokenValues.open(source.material(material) / "values", source.store)
         layout = {"max_length": source.max_length, "title": source.title}
         return lambda step: values.attach(stream.batch(step), **layout)
 
@@ -113,8 +117,10 @@ class Cdmae(EncoderDecoder):
             return self.random_mask(batch, chosen.decoder_rate, generator)
         if batch.values is None:
             raise InputError("no importances", where="batch.values", fix="Take the batches of `Cdmae.batches`.")
+        # 1 / count is p(word) but for a factor, which adds the same to every logarithm
+        values = batch.values if chosen.decoder_masking == "importance" else batch.values.log()
         return masking.importance(
-            batch, batch.values, chosen.decoder_rate, generator, noise=chosen.noise, noise_scale=chosen.noise_scale,
+            batch, values, chosen.decoder_rate, generator, noise=chosen.noise, noise_scale=chosen.noise_scale,
             unit=chosen.unit,
         )  # fmt: skip
 

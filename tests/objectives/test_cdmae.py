@@ -105,6 +105,16 @@ def test_a_uniform_decoder_mask_reads_no_importances(make, batch, seeded, hidden
         make("cdmae")(batch, seeded())
 
 
+def test_rarity_hides_the_words_of_the_smallest_counts(make, weighted, seeded):
+    counts = weighted.values.abs().add(1).round()
+    rare = replace(weighted, values=(1 / counts).masked_fill(weighted.special, 0))
+    quiet = make("cdmae", decoder_masking="rarity", noise=0.0).decoder_mask(rare, seeded())
+    assert torch.equal(quiet, masking.importance(rare, -counts.log(), 0.5, seeded(), noise=0.0))
+    for scale in ("absolute", "relative"):
+        loud = make("cdmae", decoder_masking="rarity", noise_scale=scale).decoder_mask(rare, seeded())
+        assert torch.equal(loud, masking.importance(rare, -counts.log(), 0.5, seeded(), noise_scale=scale))
+
+
 def test_settings_of_the_mask_reach_the_mask(make, weighted, seeded):
     spread = replace(weighted, values=weighted.values * 100)
     quiet = make("cdmae", noise=0.0).decoder_mask(spread, seeded())
@@ -175,6 +185,8 @@ def test_a_method_asks_for_the_importances_that_its_settings_describe():
         }
     }  # fmt: skip
     assert objectives.parameters("cdmae", decoder_masking="uniform").materials() == {}
+    counted = objectives.parameters("cdmae", decoder_masking="rarity").materials()
+    assert counted == {"keyword_weights": {"weighting": "inverse_count"}}
 
 
 @pytest.mark.parametrize("title", ["pair", "none"])
