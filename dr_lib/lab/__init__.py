@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 HOMES = {
+    "Asked": "asked",
     "BaseRecipe": "base_recipe",
     "Cache": "cache",
     "Estimates": "budget",
@@ -20,6 +21,7 @@ HOMES = {
     "TextSource": "base_recipe",
     "Way": "way",
     "ZeroShot": "transfer",
+    "ask": "asked",
     "bm25_evaluation": "way",
     "build_base": "base",
     "find_record": "finished",

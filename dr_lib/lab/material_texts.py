@@ -38,7 +38,7 @@ ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 
 
 def questions(means: Means, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
-    """Questions about every passage: at most `per_passage` distinct ones, of at most `query_length` tokens.
+    """Questions about every passage, by the collection's own generator.
 
     Args:
         means: the recipe's `makers.questions` names a public generator, or says how one is trained here.
@@ -46,17 +46,27 @@ def questions(means: Means, *, per_passage: int = 10, top_k: int = 10, seed: int
         top_k: each token is drawn among so many.
         seed: of the generator's fresh weights, its training and the draws.
     """
-    recipe, writer = means.recipe, question_generator(means, seed)
+    return questions_by(
+        question_generator(means, seed), means.recipe, means.collection, means.base, means.passages,
+        per_passage=per_passage, top_k=top_k, seed=seed,
+    )  # fmt: skip
+
+
+def questions_by(
+    writer: Origin, recipe: Recipe, collection: Collection, base: Origin, passages: Stage, *,
+    per_passage: int, top_k: int, seed: int,
+) -> Stage:  # fmt: skip
+    """Questions about every passage by any generator: at most `per_passage` distinct ones, of `query_length` tokens."""
     params = {
         "per_passage": per_passage, "top_k": top_k, "seed": seed, "title": recipe.title,
         "lengths": [recipe.passage_length, recipe.query_length], **writer.params("writer"),
     }  # fmt: skip
     build = partial(
-        build_questions, recipe=recipe, collection=means.collection, base=means.base, writer=writer,
-        per_passage=per_passage, top_k=top_k, seed=seed,
+        build_questions, recipe=recipe, collection=collection, base=base, writer=writer, per_passage=per_passage,
+        top_k=top_k, seed=seed,
     )  # fmt: skip
-    inputs = {"passages": means.passages, **means.base.inputs("base"), **writer.inputs("writer")}
-    cost = len(means.collection.passages) * per_passage * recipe.query_length * work_per_token(means) / 3
+    inputs = {"passages": passages, **base.inputs("base"), **writer.inputs("writer")}
+    cost = len(collection.passages) * per_passage * recipe.query_length * work_per_token(recipe, base) / 3
     return Stage("questions", 1, params, build, inputs, resumable=True, cost=cost)
 
 
@@ -78,7 +88,7 @@ def continuations(
     options = {"new_tokens": new_tokens, "prompt_tokens": prompt_tokens, "top_p": top_p, "seed": seed}
     build = partial(build_continuations, collection=means.collection, base=means.base, writer=writer, options=options)
     inputs = {"passages": means.passages, **means.base.inputs("base"), **writer.inputs("writer")}
-    cost = len(means.collection.passages) * new_tokens * work_per_token(means) / 3
+    cost = len(means.collection.passages) * new_tokens * work_per_token(means.recipe, means.base) / 3
     return Stage("continuations", 1, options | writer.params("writer"), build, inputs, resumable=True, cost=cost)
 
 
@@ -114,16 +124,15 @@ def trained(
     identity = {name: value for name, value in settings.identity().items() if name != "model"}
     params = {"training": identity, "dropout": recipe.dropout, "seed": seed, **params, **base.params("base")}
     inputs = {"passages": means.passages, **inputs, **base.inputs("base")}
-    cost = settings.steps * settings.accumulation * settings.tokens_per_batch * work_per_token(means)
+    cost = settings.steps * settings.accumulation * settings.tokens_per_batch * work_per_token(recipe, base)
     family = f"{base.shape.layers}x{base.shape.hidden}"
     stage = Stage(kind, version, params, build, inputs, resumable=True, cost=cost, family=family)
     return Origin(kind, base.shape, stage=stage)
 
 
-def work_per_token(means: Means) -> float:
+def work_per_token(recipe: Recipe, base: Origin) -> float:
     """Operations of a training step for one token of a model of the base's size."""
-    shape = means.base.shape
-    return bert_work(shape.layers, shape.hidden, shape.vocabulary, length=means.recipe.passage_length)
+    return bert_work(*base.shape[:3], length=recipe.passage_length)
 
 
 def build_question_generator(
