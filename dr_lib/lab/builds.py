@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
 from dr_lib.evaluation.measures import evaluate
+from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
@@ -22,9 +23,10 @@ from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
 from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import BiEncoder, DistilledBiEncoder, runtime, train
+from dr_lib.training import BiEncoder, DistilledBiEncoder, Validation, runtime, train
 
 Inputs = dict[str, Path]
+LOOKS = 0x1D  # sets the draw of dev queries apart from others with the same seed
 FEW_SHOT = 0x5A  # sets the draw of training queries apart from others with the same seed
 
 
@@ -126,10 +128,34 @@ def build_retriever(
             module, contrastive_weight=options.contrastive_weight, teacher_temperature=options.teacher_temperature,
             mean=options.mean,
         )  # fmt: skip
-    train(module, batches.batch, options.settings(recipe.seed), folder, title="fine-tuning")
+    train(
+        module, batches.batch, options.settings(recipe.seed), folder, title="fine-tuning",
+        validation=validation_of(inputs, recipe, collection, options, encoder, second),
+    )  # fmt: skip
     encoder.save(folder / "model")
     if second is not None:
         second.save(folder / "passage_model")
+
+
+def validation_of(
+    inputs: Inputs, recipe: Recipe, collection: Collection, options: Finetuning, encoder: DenseEncoder,
+    passage_encoder: DenseEncoder | None,
+) -> Validation | None:  # fmt: skip
+    """The looks at dev queries that the options of a training ask for; None where they ask for none."""
+    spec = options.validation
+    if spec is None:
+        return None
+    positives = positives_of(collection, spec.split)
+    able = np.array([row for row, found in enumerate(positives) if len(found)])
+    chosen = np.sort(np.random.default_rng([spec.seed, LOOKS]).permutation(able)[: spec.queries])
+    ranking = retrieval.Ranking.open(inputs["asked_ranking"] / "ranking")
+    pool = ProxyPool.of(chosen, [positives[row] for row in chosen], np.asarray(ranking.rows)[chosen])
+    look = ProxyValidation(
+        pool, TokenStore.open(inputs["asked"] / "store"), TokenStore.open(inputs["passages"] / "store"),
+        query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title,
+        normalise=options.normalise, tokens_per_batch=encoding_budget(), precision=options.precision,
+    )  # fmt: skip
+    return Validation(lambda _: look(encoder, passage_encoder).mean("MRR"), spec.every, spec.keep)
 
 
 def start_encoder(inputs: Inputs, recipe: Recipe, base: Origin, options: Finetuning) -> DenseEncoder:

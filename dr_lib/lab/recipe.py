@@ -30,6 +30,7 @@ from dr_lib.lab.specs import (
 
 YOUNGER = (
     ("few_shot",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
+    ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
     ("makers", "cross_encoder", "start"),
 )  # fmt: skip
 """Keys that have come since the first records, None by default."""

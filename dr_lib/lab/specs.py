@@ -120,6 +120,28 @@ class Pretraining(Training):
     tokens_per_batch: int = Field(default=16_384, gt=0)
 
 
+class ValidationSpec(Spec):
+    """Looks at a retriever while it is trained: MRR over a small pool in memory (DPR-PAQ, section 3.3).
+
+    The pool holds the relevant passages of some queries and what BM25 finds for them (`evaluation.ProxyPool`).
+
+    Args:
+        every: updates between two looks.
+        queries: number of queries, drawn from `split`.
+        per_query: first passages of BM25's ranking that each query brings (the paper: up to 50).
+        keep: the weights that the training ends with, "best" or "last".
+        split: where the queries come from, never the split that is reported.
+        seed: of the draw, the same for all seeds of a study.
+    """
+
+    every: int = Field(default=200, gt=0)
+    queries: int = Field(default=500, gt=0)
+    per_query: int = Field(default=50, gt=0)
+    keep: Literal["best", "last"] = "best"
+    split: str = "dev"
+    seed: int = Field(default=0, ge=0)
+
+
 class Finetuning(Training):
     """Fine-tuning with hard negatives (SimLM Table 13).
 
@@ -131,6 +153,7 @@ class Finetuning(Training):
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
         chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`).
+        validation: looks at dev queries on the way, and which weights are kept; None trains to the end unseen.
     """
 
     steps: int = Field(default=20_000, gt=0)
@@ -144,10 +167,12 @@ class Finetuning(Training):
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True
     chunk: int | None = Count
+    validation: ValidationSpec | None = None
 
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a weight; `chunk` is named where it is set, since chunks round differently."""
-        return {name: value for name, value in super().identity().items() if name != "chunk" or value is not None}
+        """Everything that can change a weight; `chunk`, since chunks round differently, and `validation` if set."""
+        unset = [name for name in ("chunk", "validation") if getattr(self, name) is None]
+        return {name: value for name, value in super().identity().items() if name not in unset}
 
 
 class NegativesSpec(Spec):

@@ -113,6 +113,7 @@ def finetuning(
     inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
     inputs |= {"negatives": negatives} if negatives else {}
     inputs |= {"teacher": teacher} if teacher else {}
+    inputs |= validation_inputs(recipe, collection, base, settings)
     params |= {} if pretrained else base.params("base")
     per_query = recipe.query_length + (settings.negatives + 1) * recipe.passage_length
     tokens = settings.steps * settings.accumulation * settings.batch_queries * per_query
@@ -120,6 +121,15 @@ def finetuning(
     build = partial(builds.build_retriever, recipe=recipe, base=base, collection=collection, options=settings)
     family = f"{shape.layers}x{shape.hidden}"
     return Stage("retriever", 1, params, build, inputs, resumable=True, cost=tokens * work, family=family)
+
+
+def validation_inputs(recipe: Recipe, collection: Collection, base: Origin, options: Finetuning) -> dict[str, Stage]:
+    """What a training with validation reads beside its examples: queries to look at, and BM25's ranking for them."""
+    spec = options.validation
+    if spec is None:
+        return {}
+    ranking = bm25_ranking(collection, spec.split, spec.per_query, title=recipe.title != "none")
+    return {"asked": query_tokens(collection, base, spec.split), "asked_ranking": ranking}
 
 
 def few_shot_params(recipe: Recipe) -> dict[str, float]:

@@ -12,6 +12,7 @@ from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin, open_sample
 from dr_lib.lab.pipeline import Pipeline, vectors_of
 from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.specs import Finetuning
 from dr_lib.lab.stage import Stage
 
 
@@ -96,6 +97,8 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
         parse_measure(measure)
     collection.qrels("train")
     searched.qrels(recipe.evaluation.split)
+    for options in filter(None, (recipe.finetuning, recipe.second, recipe.distillation)):
+        check_looks(options, collection, recipe.evaluation.split if searched is collection else None)
     longest = max(recipe.passage_length, recipe.query_length)
     if longest > base.shape.positions:
         raise InputError(
@@ -110,6 +113,22 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
             where="finetuning.batch_queries",
             fix="Make batches smaller or take more training queries.",
         )
+
+
+def check_looks(options: Finetuning, collection: Collection, reported: str | None) -> None:
+    """Refuse to choose weights by queries that are trained on or reported (`reported` is None: on another collection).
+
+    Raises:
+        InputError: names the split that shares queries with the one of the validation.
+    """
+    if options.validation is None:
+        return
+    asked = collection.qrels(options.validation.split).keys()
+    for split in filter(None, ("train", reported)):
+        if not asked.isdisjoint(collection.qrels(split)):
+            problem = f"weights would be chosen by queries that are {'trained on' if split == 'train' else 'reported'}"
+            fix = f"Name a split that shares no query with {split!r}."
+            raise InputError(problem, where="validation.split", fix=fix)
 
 
 def last_stage(recipe: Recipe) -> Stage:

@@ -6,6 +6,16 @@ from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import train
 from dr_lib.training.meter import TrainingError
 from dr_lib.training.reranker import Reranker
+from dr_lib.training.selection import Validation
 from dr_lib.training.settings import TrainSettings
 
-__all__ = ["BiEncoder", "DistilledBiEncoder", "Reranker", "TrainLog", "TrainSettings", "TrainingError", "train"]
+__all__ = [
+    "BiEncoder",
+    "DistilledBiEncoder",
+    "Reranker",
+    "TrainLog",
+    "TrainSettings",
+    "TrainingError",
+    "Validation",
+    "train",
+]

@@ -2,6 +2,7 @@
 
     folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
                              optimizer.safetensors  AdamW's moments, named after their parameters
+                             best.safetensors       with validation: what the best score so far belongs to
                              state.json             step, settings, checksums, log so far; written last
 
 Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up again. Random
@@ -25,6 +26,7 @@ from dr_lib.training.optimizer import load_optimizer_tensors, optimizer_tensors,
 FORMAT = 1
 KEEP = 2
 FILES = ("model.safetensors", "optimizer.safetensors")
+BEST = "best.safetensors"
 STATE_FIELDS = {"format", "step", "settings", "shapes", "progress", "files", "checksum"}
 
 
@@ -51,8 +53,8 @@ def _shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies on the CPU; safetensors refuses tensors that share memory."""
+def host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU, by name; safetensors refuses tensors that share memory."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
@@ -64,6 +66,7 @@ def save_checkpoint(
     *,
     settings: dict[str, Any],
     progress: dict[str, Any],
+    best: dict[str, Tensor] | None = None,
 ) -> Path:
     """Write `folder/checkpoint-<step>` in one step and drop all but the last two.
 
@@ -74,6 +77,7 @@ def save_checkpoint(
         optimizer: AdamW over `trained_parameters(module)`.
         settings: what a continued run must agree with, plain JSON.
         progress: log and open sums of the run, plain JSON.
+        best: weights of the best validation so far, on the host.
 
     Returns:
         The checkpoint's folder.
@@ -81,15 +85,17 @@ def save_checkpoint(
     target = folder / f"checkpoint-{step}"
     weights = module_tensors(module)
     with fresh_folder(target) as draft:
-        save_file(_host_copies(weights), draft / FILES[0])
-        save_file(_host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / FILES[1])
+        save_file(host_copies(weights), draft / FILES[0])
+        save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / FILES[1])
+        if best:
+            save_file(best, draft / BEST)
         state = {
             "format": FORMAT,
             "step": step,
             "settings": settings,
             "shapes": _shapes(weights),
             "progress": progress,
-            "files": {name: file_digest(draft / name) for name in FILES},
+            "files": {name: file_digest(draft / name) for name in (*FILES, *([BEST] if best else []))},
         }
         write_json(draft / "state.json", {**state, "checksum": json_digest(state)})
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
@@ -180,3 +186,9 @@ def load_checkpoint(checkpoint: Checkpoint, module: nn.Module, optimizer: torch.
         tensor.copy_(saved[name])
     state = load_file(checkpoint.folder / FILES[1])
     load_optimizer_tensors(optimizer, trained_parameters(module), state)
+
+
+def best_so_far(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The weights of the best validation before this checkpoint; empty where there was none."""
+    path = checkpoint.folder / BEST
+    return load_file(path) if path.is_file() else {}

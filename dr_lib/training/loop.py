@@ -18,6 +18,7 @@ from dr_lib.training.log import TrainLog
 from dr_lib.training.optimizer import set_learning_rate
 from dr_lib.training.run import begin
 from dr_lib.training.schedule import learning_rate, seed_step
+from dr_lib.training.selection import Validation
 from dr_lib.training.settings import TrainSettings
 
 
@@ -30,6 +31,7 @@ def train(
     title: str,
     progress: bool = True,
     stop_after: int | None = None,
+    validation: Validation | None = None,
 ) -> TrainLog:
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
@@ -45,6 +47,7 @@ def train(
         title: what is trained, for the bar and the log.
         progress: show a bar on stderr.
         stop_after: stop (with a checkpoint) once this many updates are done, counted from the very first.
+        validation: how to score the model on the way, and whether the best or the last weights are kept; None does not.
 
     Returns:
         The log, earlier parts of the run included. `module` is left in eval mode, torch's global generator where the
@@ -52,7 +55,7 @@ def train(
 
     Raises:
         InputError: nothing to train, or the checkpoint in `folder` was made with other settings or another model.
-        TrainingError: loss or gradient became NaN or infinite; the message names the step and the rows.
+        TrainingError: loss, gradient or validation score became NaN or infinite; the message names step and rows.
 
     Example:
         >>> import tempfile, torch
@@ -68,7 +71,7 @@ def train(
         >>> log.finished, round(line.slope.item(), 1)
         (True, 2.0)
     """
-    run = begin(module, settings, folder, title)
+    run = begin(module, settings, folder, title, validation)
     log, meter, accelerator = run.log, run.meter, run.accelerator
     last = settings.steps if stop_after is None else min(settings.steps, stop_after)
     ready = feed(batches, run.micro_steps(last), run.device)
@@ -89,8 +92,9 @@ def train(
             norm = accelerator.clip_grad_norm_(run.trained.values(), settings.clip or float("inf"))
             meter.add_norm(index, norm)
             ends_row = step % settings.log_every == 0 or step == settings.steps
+            validates = run.selection is not None and run.selection.due(step, settings.steps)
             saves = step % settings.checkpoint_every == 0 or step == last
-            if ends_row or saves or step % looks == 0:
+            if ends_row or saves or validates or step % looks == 0:
                 meter.fetch(lambda index, name: run.explain(batches, index, name))
                 bar.set_postfix_str(meter.told(rate), refresh=False)
             run.stepper.step()
@@ -98,9 +102,14 @@ def train(
             log.step = step
             if ends_row:
                 meter.close_row(step, rate)
+            if validates:
+                run.selection.look(module, step)
+                meter.pause()
             if saves:
                 run.save()
             bar.update()
+    if run.selection and log.finished:
+        run.selection.finish(module)
     module.eval()
     return log
 

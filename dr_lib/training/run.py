@@ -13,6 +13,7 @@ from torch import nn
 
 from dr_lib.training import runtime
 from dr_lib.training.checkpoint import (
+    best_so_far,
     check_matches,
     load_checkpoint,
     newest_checkpoint,
@@ -23,6 +24,7 @@ from dr_lib.training.feed import describe_rows
 from dr_lib.training.log import TrainLog
 from dr_lib.training.meter import Meter
 from dr_lib.training.optimizer import make_optimizer, trained_parameters
+from dr_lib.training.selection import Selection, Validation
 from dr_lib.training.settings import TrainSettings
 
 
@@ -45,6 +47,7 @@ class Run:
     folder: Path
     log: TrainLog
     meter: Meter
+    selection: Selection | None
     started: float
 
     @property
@@ -88,16 +91,20 @@ class Run:
             self.log.peak_memory[kind] = max(most, self.log.peak_memory.get(kind, 0))
         if self.accelerator.is_main_process:
             progress = {"log": self.log.as_dict(), "open_row": self.meter.state()}
-            identity = _identity(self.settings, self.precision, self.accelerator)
+            validation = self.selection.validation if self.selection else None
+            identity = _identity(self.settings, self.precision, self.accelerator, validation)
+            best = self.selection.best if self.selection else None
             save_checkpoint(
-                self.folder, self.log.step, self.module, self.optimizer, settings=identity, progress=progress
+                self.folder, self.log.step, self.module, self.optimizer, settings=identity, progress=progress, best=best
             )
             self.log.save(self.folder / "log.json")
         self.accelerator.wait_for_everyone()
         self.meter.pause()
 
 
-def begin(module: nn.Module, settings: TrainSettings, folder: Path, title: str) -> Run:
+def begin(
+    module: nn.Module, settings: TrainSettings, folder: Path, title: str, validation: Validation | None = None
+) -> Run:
     """Set threads, device and precision, prepare module and optimiser, and take up the newest checkpoint."""
     started = time.perf_counter()
     torch.set_num_threads(runtime.threads())
@@ -114,7 +121,8 @@ def begin(module: nn.Module, settings: TrainSettings, folder: Path, title: str) 
     optimizer = make_optimizer(trained, settings)
     log = TrainLog(title=title, steps=settings.steps)
     meter = Meter(accelerator, log)
-    _take_up(folder, module, optimizer, meter, _identity(settings, precision, accelerator))
+    selection = Selection(validation, log) if validation else None
+    _take_up(folder, module, optimizer, meter, _identity(settings, precision, accelerator, validation), selection)
     log.precision, log.device = precision, _device_name(accelerator.device)
     log.processes, log.threads = accelerator.num_processes, torch.get_num_threads()
     model = torch.compile(module) if settings.compile else module
@@ -133,13 +141,15 @@ def begin(module: nn.Module, settings: TrainSettings, folder: Path, title: str) 
         folder,
         log,
         meter,
+        selection,
         started,
     )
 
 
 def _take_up(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, meter: Meter, identity: dict[str, Any]
-) -> None:
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, meter: Meter, identity: dict[str, Any],
+    selection: Selection | None,
+) -> None:  # fmt: skip
     """Continue from the newest sound checkpoint, if there is one."""
     if meter.accelerator.is_main_process:
         remove_drafts(folder)
@@ -148,6 +158,8 @@ def _take_up(
         return
     check_matches(found, identity, module)
     load_checkpoint(found, module, optimizer)
+    if selection:
+        selection.best = best_so_far(found)
     meter.restore(found.progress["open_row"])
     earlier = TrainLog.from_dict(found.progress["log"])
     meter.log.__dict__.update(earlier.__dict__)
@@ -155,9 +167,12 @@ def _take_up(
         meter.log.resumed_at.append(earlier.step)
 
 
-def _identity(settings: TrainSettings, precision: str, accelerator: Accelerator) -> dict[str, Any]:
+def _identity(
+    settings: TrainSettings, precision: str, accelerator: Accelerator, validation: Validation | None
+) -> dict[str, Any]:
     """What a continued run must agree with: settings, the precision they came to, and the number of processes."""
-    return {**settings.identity(), "precision": precision, "processes": accelerator.num_processes}
+    looks = validation.identity() if validation else {}
+    return {**settings.identity(), "precision": precision, "processes": accelerator.num_processes, **looks}
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,0 +1,107 @@
+"""Looks at a model on the way: when, what is kept, and that a cut changes neither choice nor weights."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+from dr_lib.errors import InputError
+from dr_lib.training import TrainingError, TrainSettings, Validation, train
+from dr_lib.training.checkpoint import module_tensors
+
+SCORES = {4: 0.2, 8: 0.7, 12: 0.4, 16: 0.7, 20: 0.1, 24: 0.3}  # the best is at 8; an equal one comes later
+
+
+class Scripted:
+    """Scores from a table by the number of the look, and a copy of the weights at each."""
+
+    def __init__(self, values=None, looked: int = 0):
+        self.values = list(SCORES.values()) if values is None else values
+        self.looked, self.weights = looked, []
+
+    def __call__(self, module: nn.Module) -> float:
+        module.eval()
+        self.weights.append({name: tensor.detach().clone() for name, tensor in module_tensors(module).items()})
+        self.looked += 1
+        return self.values[self.looked - 1]
+
+
+def equal(module: nn.Module, weights: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(tensor, weights[name]) for name, tensor in module_tensors(module).items())
+
+
+def test_a_training_ends_with_the_first_of_its_best_weights(killable, tmp_path):
+    module, score = killable.Miniature(), Scripted()
+    log = killable.run(module, tmp_path, validation=Validation(score, every=4))
+    assert log.validation == [{"step": step, "score": value} for step, value in SCORES.items()]
+    assert log.kept == 8
+    assert equal(module, score.weights[1])
+    assert not module.training
+    assert json.loads((tmp_path / "log.json").read_text())["kept"] == 8
+
+
+def test_a_look_does_not_disturb_the_training(killable, tmp_path):
+    plain, looked = killable.Miniature(), killable.Miniature()
+    killable.run(plain, tmp_path / "plain")
+    log = killable.run(looked, tmp_path / "looked", validation=Validation(Scripted(), every=4, keep="last"))
+    assert equal(looked, module_tensors(plain))
+    assert log.kept == 24
+
+
+def test_the_last_update_is_always_looked_at(killable, tmp_path):
+    score = Scripted((0.1, 0.2, 0.3))
+    log = killable.run(killable.Miniature(), tmp_path, validation=Validation(score, every=10))
+    assert [row["step"] for row in log.validation] == [10, 20, 24]
+
+
+@pytest.mark.parametrize("stop", [6, 8, 9, 17])
+def test_the_best_so_far_survives_a_cut(killable, tmp_path, stop):
+    whole, pieces = killable.Miniature(), killable.Miniature()
+    killable.run(whole, tmp_path / "whole", validation=Validation(Scripted(), every=4))
+    first, rest = Scripted(), Scripted(looked=stop // 4)
+    log = killable.run(pieces, tmp_path / "cut", validation=Validation(first, every=4), stop_after=stop)
+    assert not log.finished
+    again = killable.Miniature()
+    log = killable.run(again, tmp_path / "cut", validation=Validation(rest, every=4))
+    assert equal(again, module_tensors(whole))
+    assert log.validation == [{"step": step, "score": value} for step, value in SCORES.items()]
+
+
+def test_a_kill_after_a_look_goes_back_to_the_best_of_its_checkpoint(killable, tmp_path):
+    """The checkpoint of step 5 knows the look at 4; those at 8 and later were lost with the process."""
+    whole, again = killable.Miniature(), killable.Miniature()
+    killable.run(whole, tmp_path / "whole", validation=Validation(Scripted(), every=4))
+    killable.run(killable.Miniature(), tmp_path / "cut", validation=Validation(Scripted(), every=4), stop_after=9)
+    shutil.rmtree(tmp_path / "cut" / "checkpoint-9")
+    log = killable.run(again, tmp_path / "cut", validation=Validation(Scripted(looked=1), every=4))
+    assert log.resumed_at == [5]
+    assert equal(again, module_tensors(whole))
+
+
+def test_a_finished_run_is_found_with_its_best_weights(killable, tmp_path):
+    first, again = killable.Miniature(), killable.Miniature()
+    killable.run(first, tmp_path, validation=Validation(Scripted(), every=4))
+    nothing = Scripted(())
+    killable.run(again, tmp_path, validation=Validation(nothing, every=4))
+    assert nothing.looked == 0
+    assert equal(again, module_tensors(first))
+
+
+def test_other_looks_are_another_run(killable, tmp_path):
+    killable.run(killable.Miniature(), tmp_path, stop_after=6, validation=Validation(Scripted(), every=4))
+    with pytest.raises(InputError, match="validation"):
+        killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted(), every=5))
+
+
+def test_a_score_that_is_no_number_ends_the_training_with_its_step(killable, tmp_path):
+    with pytest.raises(TrainingError, match="step 8 is nan"):
+        killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted((0.5, float("nan"))), every=4))
+
+
+def test_without_validation_the_log_says_nothing_of_it(regression, gaussian_batches, tmp_path):
+    settings = TrainSettings(steps=2, learning_rate=1e-2, precision="fp32")
+    log = train(regression(), gaussian_batches, settings, tmp_path, title="plain", progress=False)
+    assert (log.validation, log.kept) == ([], None)
+    assert not list(tmp_path.glob("checkpoint-*/best.safetensors"))
