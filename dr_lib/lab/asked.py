@@ -101,6 +101,10 @@ def question_collection(
     )  # fmt: skip
     params = {"collection": collection.digest, "judged": list(judged), "shares": SHARES, "top_k": top_k, "seed": seed}
     told = writer.name if writer.place else f"a model trained on the queries of {open_collection(learn_from).name}"
+    params = {
+        "collection": collection.digest, "judged": list(judged), "shares": SHARES, "top_k": top_k, "seed": seed,
+        "name": folder_name(collection), "readme": readme(collection, judged, told),
+    }  # fmt: skip
     build = partial(
         build_question_collection, collection=collection, judged=judged, top_k=top_k, seed=seed, told=told,
     )  # fmt: skip
