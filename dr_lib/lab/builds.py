@@ -22,6 +22,7 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
 from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
+from dr_lib.pairs.together import together
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, DistilledBiEncoder, Validation, runtime, train
 
@@ -114,7 +115,7 @@ def build_retriever(
     second = None if options.shared else copy.deepcopy(encoder)
     module = BiEncoder(
         encoder, temperature=options.temperature, blocks=options.blocks, normalise=options.normalise,
-        passage_encoder=second, chunk=options.chunk,
+        passage_encoder=second, chunk=options.chunk, alpha=options.alpha or 0.0,
     )  # fmt: skip
     batches = RetrievalBatches(
         TokenStore.open(inputs["queries"] / "store"), TokenStore.open(inputs["passages"] / "store"),
@@ -174,13 +175,17 @@ def build_untuned(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin)
 
 
 def examples(collection: Collection, inputs: Inputs, recipe: Recipe | None = None) -> Examples:
-    """The training queries that have a positive (of a recipe's `few_shot`, its share of them), with their negatives."""
+    """The training queries that have a positive (of a recipe's `few_shot`, its share of them), with their negatives.
+
+    Pseudo-labels, where a stage was given some, are added.
+    """
     positives = positives_of(collection, "train")
     usable = np.array([row for row, found in enumerate(positives) if len(found)])
     if recipe is not None and recipe.few_shot is not None:
         usable = nested_share(usable, recipe.few_shot, recipe.collection.seed)
     negatives = np.load(inputs["negatives"] / "negatives.npy")[usable] if "negatives" in inputs else None
-    return Examples.of(usable, [positives[row] for row in usable], negatives, passages=len(collection.passages))
+    given = Examples.of(usable, [positives[row] for row in usable], negatives, passages=len(collection.passages))
+    return together(given, Examples.open(inputs["pseudo_labels"] / "examples")) if "pseudo_labels" in inputs else given
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:

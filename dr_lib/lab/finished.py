@@ -11,6 +11,7 @@ from dr_lib.lab.cache import Cache, check_folder
 from dr_lib.lab.opening import open_sample
 from dr_lib.lab.records import Record, live_folder, load_record, load_records
 from dr_lib.lab.specs import CollectionSpec
+from dr_lib.retrieval import Ranking
 
 TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 
@@ -78,6 +79,15 @@ def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
         raise InputError(f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN)
     check_folder(places[0])
     return places[0]
+
+
+def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
+    """What a run of this machine found for each query it was evaluated on, best first.
+
+    Raises:
+        InputError: the run was not made here, its stages were removed, or a file of them was altered.
+    """
+    return Ranking.open(stage_folder(record, "run", cache) / "ranking")
 
 
 def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path], Record | None]:

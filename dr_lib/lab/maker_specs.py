@@ -72,6 +72,8 @@ class PseudoLabelsSpec(Spec):
         probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or "softmax" over a
             query's candidates of one that is trained listwise, whose scores have no absolute level.
         per_passage: questions generated a passage, for the pool "questions".
+        labels: "given" takes the labels of the split train as they are, with BM25 negatives, and asks no cross-encoder
+            (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
     """
 
     pool: Literal["train", "questions"] = "train"
@@ -81,6 +83,7 @@ class PseudoLabelsSpec(Spec):
     s_neg: float = Field(default=0.1, ge=0, le=1)
     probability: Literal["sigmoid", "softmax"] = "sigmoid"
     per_passage: int = Field(default=1, gt=0)
+    labels: Literal["given"] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> "PseudoLabelsSpec":

@@ -16,7 +16,7 @@ from dr_lib import retrieval
 from dr_lib.collections import Collection
 from dr_lib.files import write_json
 from dr_lib.lab import reranking, stages
-from dr_lib.lab.builds import Inputs, encoding_budget, open_encoder, positives_of
+from dr_lib.lab.builds import Inputs, encoding_budget, examples, open_encoder, positives_of
 from dr_lib.lab.maker_specs import PseudoLabelsSpec
 from dr_lib.lab.material_texts import questions
 from dr_lib.lab.means import Means
@@ -48,6 +48,8 @@ def pseudo_labels(means: Means, *, seed: int = 0) -> Stage:
         seed: of the scorer and of generated questions.
     """
     chosen = means.recipe.makers.pseudo_labels
+    if chosen.labels == "given":
+        return given_labels(means)
     asked = means.train_queries
     if chosen.pool == "questions":
         asked = questions(means, per_passage=chosen.per_passage, seed=seed)
@@ -57,6 +59,12 @@ def pseudo_labels(means: Means, *, seed: int = 0) -> Stage:
     build = partial(build_pseudo_labels, collection=means.collection, chosen=chosen)
     inputs = {"queries": asked, "candidates": found, "scores": scores}
     return Stage("pseudo_labels", 1, params, build, inputs)
+
+
+def given_labels(means: Means) -> Stage:
+    """The labelled training queries as they are, with BM25 negatives, in the folder format of all pairs."""
+    inputs = {"queries": means.train_queries, **({"negatives": means.negatives} if means.negatives else {})}
+    return Stage("given_labels", 1, {}, partial(build_given_labels, collection=means.collection), inputs)
 
 
 def candidates(means: Means, asked: Stage) -> Stage:
@@ -148,6 +156,12 @@ def build_pseudo_labels(folder: Path, inputs: Inputs, *, collection: Collection,
     found.save(folder / "examples")
     shutil.copytree(inputs["queries"] / "store", folder / "queries")
     write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
+
+
+def build_given_labels(folder: Path, inputs: Inputs, *, collection: Collection) -> None:
+    """`queries/` and `examples/` of the labelled training queries."""
+    examples(collection, inputs).save(folder / "examples")
+    shutil.copytree(inputs["queries"] / "store", folder / "queries")
 
 
 def known_passages(inputs: Inputs, collection: Collection, pool: str) -> list[np.ndarray]:

@@ -7,7 +7,9 @@ what it learns from changes. Page of the book: ideas/pipeline.
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from dr_lib.errors import InputError
 from dr_lib.lab import pipeline_builds, reranking, stages
+from dr_lib.lab.material_pseudo_labels import pseudo_labels
 from dr_lib.lab.means import Means
 from dr_lib.lab.pipeline_specs import Final
 from dr_lib.lab.specs import Finetuning
@@ -113,10 +115,19 @@ class Pipeline:
         self, negatives: Stage | None, options: Finetuning | None = None, teacher: Stage | None = None
     ) -> Stage:
         means = self.means
+        labels = self._pseudo_labels if (options or means.recipe.finetuning).pseudo_labels else None
         return stages.finetuning(
             means.recipe, means.collection, means.base, self.pretrained, means.passages, means.train_queries,
-            negatives, options, teacher,
+            negatives, options, teacher, labels,
         )  # fmt: skip
+
+    @cached_property
+    def _pseudo_labels(self) -> Stage:
+        pool = self.means.recipe.makers.pseudo_labels.pool
+        if pool != "train":
+            fix = 'Set makers.pseudo_labels.pool to "train", or leave finetuning.pseudo_labels out.'
+            raise InputError(f"fine-tuning reads no pseudo-labels of pool {pool!r}", where="pseudo_labels", fix=fix)
+        return pseudo_labels(self.means)
 
 
 def vectors_of(means: Means, retriever: Stage) -> Stage:

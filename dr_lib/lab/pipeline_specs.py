@@ -5,7 +5,7 @@ Page of the book: ideas/pipeline. Defaults are SimLM's (Table 13 and its release
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dr_lib.lab.specs import Finetuning, Spec
 
@@ -60,3 +60,9 @@ class Distillation(Finetuning):
     teacher_temperature: float = Field(default=1.0, gt=0)
     mean: Literal["query", "element"] = "query"
     listed: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _reads_what_the_teacher_read(self) -> "Distillation":
+        if self.pseudo_labels:
+            raise ValueError("a teacher's scores stand beside the given labels alone (key pseudo_labels)")
+        return self

@@ -31,7 +31,8 @@ from dr_lib.lab.specs import (
 YOUNGER = (
     ("few_shot",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
-    ("makers", "cross_encoder", "start"),
+    ("makers", "cross_encoder", "start"), ("makers", "pseudo_labels", "labels"),
+    *((stage, name) for stage in ("finetuning", "second", "distillation") for name in ("alpha", "pseudo_labels")),
 )  # fmt: skip
 """Keys that have come since the first records, None by default."""
 

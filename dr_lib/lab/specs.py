@@ -154,6 +154,9 @@ class Finetuning(Training):
         shared: one encoder for queries and passages, or two that start equal.
         chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`).
         validation: looks at dev queries on the way, and which weights are kept; None trains to the end unseen.
+        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper does.
+        pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR section 3.4), made
+            as `makers.pseudo_labels` says.
     """
 
     steps: int = Field(default=20_000, gt=0)
@@ -168,11 +171,16 @@ class Finetuning(Training):
     shared: bool = True
     chunk: int | None = Count
     validation: ValidationSpec | None = None
+    alpha: float | None = Field(default=None, ge=0, le=1)
+    pseudo_labels: bool | None = None
 
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a weight; `chunk`, since chunks round differently, and `validation` if set."""
-        unset = [name for name in ("chunk", "validation") if getattr(self, name) is None]
-        return {name: value for name, value in super().identity().items() if name not in unset}
+        """Everything that can change a weight; some keys only where set, `chunk` too, since chunks round differently.
+
+        Pseudo-labels are an input of the stage, which is enough to tell it from one without.
+        """
+        unset = [name for name in ("chunk", "validation", "alpha") if getattr(self, name) is None]
+        return {name: value for name, value in super().identity().items() if name not in [*unset, "pseudo_labels"]}
 
 
 class NegativesSpec(Spec):

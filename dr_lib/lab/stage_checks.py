@@ -19,11 +19,10 @@ from dr_lib.evaluation.scores import Scores
 from dr_lib.lab.builds import Inputs, document_order, examples
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.job import Job, record_of
-from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record
 from dr_lib.lab.stage import Stage
-from dr_lib.lab.way import Way, open_means, unfold
+from dr_lib.lab.way import Way, unfold
 from dr_lib.pairs import TeacherScores
 from dr_lib.retrieval import Ranking
 
@@ -45,18 +44,23 @@ def _way(recipe: Recipe) -> Way:
         fix = 'Give the recipe with final="distilled".'
         raise InputError(f"a pipeline that ends with {recipe.final!r} has no teacher to check", where="final", fix=fix)
     way = unfold(recipe)
-    pipeline = Pipeline(open_means(recipe, way.collection, way.base), way.pretrained)
+    teacher = way.retriever.inputs["teacher"]
+    taught = teacher.inputs["negatives"]
+    mined = taught.inputs["ranking"].inputs["retriever"].inputs["negatives"]
+    first = mined.inputs["ranking"]
     inputs = {
-        "mined": pipeline.mined, "taught": pipeline.taught, "teacher": pipeline.distilled.inputs["teacher"],
-        "first": pipeline.mined.inputs["ranking"], "second": pipeline.taught.inputs["ranking"],
+        "mined": mined, "taught": taught, "teacher": teacher, "first": first, "second": taught.inputs["ranking"]
     }  # fmt: skip
-    inputs |= {"bm25": pipeline.means.negatives} if pipeline.means.negatives else {}
+    bm25 = first.inputs["retriever"].inputs.get("negatives")
+    inputs |= {"bm25": bm25} if bm25 else {}
     params = {"collection": way.collection.digest, "queries": QUERIES}
-    build = partial(build_stage_checks, collection=way.collection, queries=QUERIES)
+    build = partial(build_stage_checks, collection=way.collection, recipe=recipe, queries=QUERIES)
     return replace(way, evaluation=Stage("stage_checks", 1, params, build, inputs))
 
 
-def build_stage_checks(folder: Path, inputs: Inputs, *, collection: Collection, queries: int) -> None:
+def build_stage_checks(
+    folder: Path, inputs: Inputs, *, collection: Collection, recipe: Recipe, queries: int
+) -> None:  # fmt: skip
     """`scores.json`: the checks of at most so many training queries, drawn evenly by a fixed seed.
 
     The measures are "retriever 1: MRR@10" and "retriever 2: MRR@10" (on the training queries themselves); of the mined
@@ -64,7 +68,7 @@ def build_stage_checks(folder: Path, inputs: Inputs, *, collection: Collection, 
     answers) that hold one; and on the lists that the teacher reads, who puts a positive first and how many negatives
     the teacher puts above it.
     """
-    listed = examples(collection, {"negatives": inputs["taught"]})
+    listed = examples(collection, {"negatives": inputs["taught"]}, recipe)
     chosen = np.sort(np.random.default_rng(0).permutation(len(listed))[:queries])
     rankings = {name: Ranking.open(inputs[name] / "ranking") for name in ("first", "second")}
     values = mined_values(inputs, collection, listed.query_rows[chosen])

@@ -94,10 +94,12 @@ def bm25_negatives(recipe: Recipe, collection: Collection) -> Stage:
 def finetuning(
     recipe: Recipe, collection: Collection, base: Origin, pretrained: Stage | None, passages: Stage,
     queries: Stage, negatives: Stage | None, options: Finetuning | None = None, teacher: Stage | None = None,
+    pseudo_labels: Stage | None = None,
 ) -> Stage:  # fmt: skip
     """A retriever: the pre-trained (or base) encoder fine-tuned on queries, positives and hard negatives.
 
-    `options` are the recipe's own by default; with a `teacher` they must be those of a distillation.
+    `options` are the recipe's own by default; with a `teacher` they must be those of a distillation. Pseudo-labels, of
+    the pool "train", are learned beside the given labels.
     """
     settings, shape = options or recipe.finetuning, base.shape
     params = {
@@ -113,6 +115,7 @@ def finetuning(
     inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
     inputs |= {"negatives": negatives} if negatives else {}
     inputs |= {"teacher": teacher} if teacher else {}
+    inputs |= {"pseudo_labels": pseudo_labels} if pseudo_labels else {}
     inputs |= validation_inputs(recipe, collection, base, settings)
     params |= {} if pretrained else base.params("base")
     per_query = recipe.query_length + (settings.negatives + 1) * recipe.passage_length

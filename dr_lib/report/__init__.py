@@ -1,14 +1,14 @@
 """From records to what people see: tables, figures and generated pages, readable in light and dark, without network."""
 
-from dr_lib.report.cases import cases_table
+from dr_lib.report.cases import cases_table, flips_table
 from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
 from dr_lib.report.export import export
 from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.masked_words import BatchWords, hidden_share_figure, is_plain, mean_share, top_words_figure
-from dr_lib.report.material_counts import counts_table
+from dr_lib.report.material_counts import counts_table, labels_table
 from dr_lib.report.measured import differences, mean_intervals, recorded, recorded_studies
 from dr_lib.report.search_table import search_table, search_text
-from dr_lib.report.similarity import similarity_figure
+from dr_lib.report.similarity import similarity_figure, similarity_table
 from dr_lib.report.stage_checks import checks_table
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
@@ -30,9 +30,11 @@ __all__ = [
     "differences_figure",
     "differences_table",
     "export",
+    "flips_table",
     "hidden_share_figure",
     "intervals",
     "is_plain",
+    "labels_table",
     "link",
     "loss_curves",
     "mean_intervals",
@@ -44,6 +46,7 @@ __all__ = [
     "search_text",
     "show",
     "similarity_figure",
+    "similarity_table",
     "table",
     "top_words_figure",
     "training_curves",

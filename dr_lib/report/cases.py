@@ -13,7 +13,10 @@ from datasets import Dataset
 from IPython.display import HTML
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Case
+from dr_lib.evaluation import Case, flips
+from dr_lib.lab.cache import Cache
+from dr_lib.lab.finished import collection_of, ranking_of
+from dr_lib.lab.records import Record
 from dr_lib.report.tables import Cell, Markup, table
 from dr_lib.retrieval import Ranking, judged_rows
 
@@ -58,6 +61,36 @@ def cases_table(
             rows.append([shown, system, *_found(found, right, texts[query], passages, words)])
     columns = ["query", "system", "first relevant", "first is relevant", "put first"]
     return table(columns, rows, caption=caption)
+
+
+def flips_table(
+    first: Record, second: Record, measure: str, *, shown: int = 3, cache: Cache | None = None
+) -> HTML:  # fmt: skip
+    """What a change of the recipe won and lost: queries that only one of two runs answers, and how many there are.
+
+    Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one kind alone would
+    prove whatever they were chosen for.
+
+    Args:
+        first, second: records of runs of this machine on the same queries.
+        measure: a query counts as answered where it is above 0, e.g. "MRR@10".
+        shown: cases of either kind.
+        cache: where the runs' stages are kept.
+
+    Raises:
+        InputError: runs on different queries, or not made on this machine.
+    """
+    collection, split = collection_of(first), first.recipe["evaluation"]["split"]
+    rankings = {record.label: ranking_of(record, cache) for record in (first, second)}
+    parts = []
+    for one, other in ((first, second), (second, first)):
+        cases = flips(one.measured, other.measured, measure)
+        part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
+        number = f"{len(cases)} of {len(one.query_ids)} queries"
+        caption = f"Answered by {other.label}, missed by {one.label} ({measure} 0): {number}{part}."
+        data = (collection.queries(split), collection.passages, collection.qrels(split))
+        parts.append(cases_table(cases[:shown], rankings, *data, caption=caption).data)
+    return HTML("".join(parts))
 
 
 def _found(found: np.ndarray, right: np.ndarray, query: str, passages: Dataset, words: int) -> list[Cell]:

@@ -10,8 +10,10 @@ import numpy as np
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from dr_lib.evaluation import Scores
+from dr_lib.evaluation import Interval, Scores, bootstrap_interval
 from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY
+from dr_lib.report.measured import Runs
+from dr_lib.report.tables import Cell, Markup, table
 from dr_lib.report.theme import Palette, show
 
 KINDS = {POSITIVE_QUERY: "positive and query, s(p+, q)", POSITIVE_NEGATIVE: "positive and negatives, s(p+, p-)"}
@@ -48,6 +50,27 @@ def similarity_figure(systems: Mapping[str, Scores], *, how: str = "mean", unit:
 
     told = [f"{name}: s(p+, q) {a:.2f} ± {b:.2f}, s(p+, p-) {c:.2f} ± {d:.2f}" for name, a, b, c, d in _flat(values)]
     return show(draw, f"Similarity of positive passages by system, {unit}. " + "; ".join(told) + ".")
+
+
+def similarity_table(runs: Runs, *, caption: str, how: str = "mean") -> HTML:
+    """Both similarities of each system and the gap between them, with 95 % bootstrap intervals over queries.
+
+    Args:
+        runs: system -> records of `lab.pair_similarities`, one a seed; the first seed is shown.
+        caption: what is shown.
+        how: "mean" or "median" over the passages of a query.
+    """
+    rows: list[list[Cell]] = []
+    for name, records in runs.items():
+        near, far = (records[0].per_query(f"{kind} {how}").astype(np.float64) for kind in KINDS)
+        found = [_three(bootstrap_interval(column)) for column in (near, far, near - far)]
+        rows.append([name, *found, 100 * float((near > far).mean()), len(near)])
+    columns = ["system", POSITIVE_QUERY, POSITIVE_NEGATIVE, "gap", "gap above 0, % of queries", "queries"]
+    return table(columns, rows, caption=caption)
+
+
+def _three(interval: Interval) -> Markup:
+    return Markup(f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]", number=True)
 
 
 def _spread(scores: Scores, measure: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
+from dr_lib.errors import check_share
 from dr_lib.losses.contrastive import Block, Preset
 from dr_lib.models import encode_in_chunks
 from dr_lib.pairs.batches import RetrievalBatch
@@ -23,6 +24,8 @@ class BiEncoder(nn.Module):
         blocks: terms of the denominator, a preset or names, see `losses.contrastive`.
         normalise: cosine (SimLM, True) or inner product (MASTER, DPR-PAQ and others, False).
         passage_encoder: a second encoder for passages; None shares the first.
+        alpha: weight of PAIR's passage-centric loss, in [0, 1]; the contrastive one keeps the rest. PAIR itself leaves
+            it to pre-training (its Table 3, "w/ PSR FT").
         chunk: texts encoded at a time (the gradient cache, see `models.encode_in_chunks`); None encodes all at once.
     """
 
@@ -35,8 +38,10 @@ class BiEncoder(nn.Module):
         normalise: bool = True,
         passage_encoder: nn.Module | None = None,
         chunk: int | None = None,
+        alpha: float = 0.0,
     ):
         super().__init__()
+        self.alpha = check_share(alpha, "alpha")
         self.encoder, self.passage_encoder = encoder, passage_encoder
         self.temperature, self.blocks, self.normalise, self.chunk = temperature, blocks, normalise, chunk
 
@@ -60,7 +65,9 @@ class BiEncoder(nn.Module):
         return queries.float(), passages.float()
 
     def contrastive(self, compared: dict[str, Tensor | None]) -> Tensor:
-        """The contrastive loss of what `side_by_side` gives."""
-        return losses.contrastive(
-            **compared, temperature=self.temperature, normalise=self.normalise, blocks=self.blocks
-        )
+        """The contrastive loss of what `side_by_side` gives, with its passage-centric part where `alpha` is above 0."""
+        scale = {"temperature": self.temperature, "normalise": self.normalise}
+        about_queries = losses.contrastive(**compared, **scale, blocks=self.blocks)
+        if self.alpha == 0:
+            return about_queries
+        return (1 - self.alpha) * about_queries + self.alpha * losses.passage_centric(**compared, **scale)

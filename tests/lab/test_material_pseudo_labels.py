@@ -5,8 +5,9 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
+from dr_lib.lab.builds import examples
 from dr_lib.lab.materials import material
-from dr_lib.lab.way import open_means
+from dr_lib.lab.way import open_means, unfold
 from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
@@ -114,3 +115,42 @@ def test_questions_are_read_in_the_scorers_own_tokens(labelled, cache):
     assert asked.kind == "questions" and scored.kind == "tokens"
     stores = [TokenStore.open(cache.get(stage) / "store") for stage in (asked, scored)]
     assert len(stores[0]) == len(stores[1]) and stores[0].tokenizer != stores[1].tokenizer
+
+
+def test_given_labels_make_pairs_without_any_scorer(labelled, cache):
+    means, stage = labelled(labels="given")
+    assert not {"cross_encoder", "candidates"} & by_kind(stage).keys()
+    found = Examples.open(cache.get(stage) / "examples")
+    assert found.positives.tolist() == list(range(12))  # query r is about passage r
+    negatives = np.load(cache.get(means.negatives) / "negatives.npy")
+    np.testing.assert_array_equal(found.negatives, negatives)
+    assert len(TokenStore.open(cache.get(stage) / "queries")) == 12
+
+
+def test_fine_tuning_can_learn_from_pseudo_labels_too(recipe, cache):
+    made = {f"makers__pseudo_labels__{name}": value for name, value in ALL.items()}
+    plain = recipe.with_(objective="none", **made)
+    both = plain.with_(finetuning__pseudo_labels=True)
+    assert unfold(plain).retriever.key == unfold(recipe.with_(objective="none")).retriever.key
+    stage = unfold(both).retriever
+    given, read = (examples(unfold(one).collection, {name: cache.get(made) for name, made in inputs.items()})
+                   for one, inputs in ((plain, unfold(plain).retriever.inputs), (both, stage.inputs)))  # fmt: skip
+    labels = Examples.open(cache.get(stage.inputs["pseudo_labels"]) / "examples")
+    expected = {(query, passage) for part in (given, labels) for query, passage in pairs_of(part)}
+    assert set(pairs_of(read)) == expected and len(expected) > len(given)
+    assert (cache.get(stage) / "model" / "model.safetensors").is_file()
+
+
+def pairs_of(part):
+    owners = np.repeat(part.query_rows, part.counts())
+    return list(zip(owners.tolist(), part.positives.tolist(), strict=True))
+
+
+def test_fine_tuning_reads_no_labels_of_generated_questions(recipe):
+    with pytest.raises(InputError, match="pool 'questions'"):
+        unfold(recipe.with_(finetuning__pseudo_labels=True, makers__pseudo_labels__pool="questions"))
+
+
+def test_a_distilled_retriever_reads_no_pseudo_labels(recipe):
+    with pytest.raises(InputError, match="teacher"):
+        recipe.with_(distillation__pseudo_labels=True)

@@ -1,14 +1,16 @@
 """Case tables: the right queries, the right passages, and text that stays text."""
 
 import re
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
 import pytest
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Case, Scores, flips
-from dr_lib.report import cases_table
+from dr_lib.report import cases, cases_table, flips_table
 from dr_lib.report.cases import marked
 from dr_lib.retrieval import Ranking
 
@@ -96,3 +98,29 @@ def test_long_passages_are_cut_around_the_first_marked_word():
     text = marked(" ".join(f"w{i}" for i in range(100)) + " vector end", "vector", words=10)
     assert text == "&hellip; " + " ".join(f"w{i}" for i in range(92, 100)) + " <mark>vector</mark> end"
     assert marked("a b c d", "none", words=2) == "a b &hellip;"
+
+
+def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(tmp_path, monkeypatch):
+    columns = {"doc": [""] * 3, "position": [0] * 3}
+    for name in columns:
+        columns[name] = datasets.Dataset.from_dict({name: columns[name]})
+    passages = datasets.concatenate_datasets([PASSAGES, *columns.values()], axis=1)
+    queries = QUERIES.add_column("answers", [[], []])
+    judged = datasets.Dataset.from_dict({"query": ["q0", "q1"], "passage": ["p1", "p2"], "grade": [1, 1]})
+    collection = Collection("t", "0" * 64, {}, passages, queries, {"test": judged})
+    runs = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
+    monkeypatch.setattr(cases, "collection_of", lambda record: collection)
+    monkeypatch.setattr(cases, "ranking_of", lambda record, cache: runs[record.label])
+    old, new = (
+        SimpleNamespace(label=label, measured=Scores(["q0", "q1"], {"R@1": values}), query_ids=["q0", "q1"],
+                        recipe={"evaluation": {"split": "test"}})
+        for label, values in (("old", [0, 1]), ("<new>", [1, 1]))
+    )  # fmt: skip
+    html = flips_table(old, new, "R@1").data
+    captions = re.findall(r"<caption>(.*?)</caption>", html)
+    assert captions == [
+        "Answered by &lt;new&gt;, missed by old (R@1 0): 1 of 2 queries.",
+        "Answered by old, missed by &lt;new&gt; (R@1 0): 0 of 2 queries.",
+    ]
+    assert "<new>" not in html and "<script>" not in html and "&lt;script&gt;" in html
+    assert html.count("How are vectors") == 1

@@ -6,7 +6,7 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
-from dr_lib.report.material_counts import counts_table
+from dr_lib.report.material_counts import counts_table, labels_table
 
 
 def test_each_row_has_its_counts_and_the_share_that_is_left(tmp_path):
@@ -24,3 +24,14 @@ def test_each_row_has_its_counts_and_the_share_that_is_left(tmp_path):
 def test_a_folder_without_counts_is_named(tmp_path):
     with pytest.raises(InputError, match="nothing"):
         counts_table({"global": tmp_path / "nothing"})
+
+
+def test_labels_are_counted_by_threshold(tmp_path):
+    counts = {
+        "queries": 200, "queries_kept": 50, "positives": 60, "negatives": 700, "known_retrieved": 40,
+        "known_positive": 30, "known_negative": 2,
+    }  # fmt: skip
+    write_json(tmp_path / "strict" / "counts.json", {"chosen": counts, "thresholds": []})
+    html = labels_table({"<0.9>": tmp_path / "strict"}).data
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", html)
+    assert cells == ["&lt;0.9&gt;", "200", "25.0", "60", "700", "75.0", "5.0"]

@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from dr_lib.errors import InputError
 from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.training import BiEncoder, TrainSettings, train
 
@@ -120,3 +121,26 @@ def test_training_in_chunks_accumulates_as_training_without(tmp_path, batches):
         train(module, batches.batch, settings, tmp_path / str(chunk), title="toy", progress=False)
         tables.append(module.encoder.table.weight.detach())
     assert torch.allclose(*tables, atol=1e-4)
+
+
+def test_the_passage_centric_part_is_weighed_in(batches):
+    encoder, batch = Bag(), batches.batch(0)
+    plain, whole, mixed = (
+        BiEncoder(encoder, blocks="query_passage", temperature=0.5, alpha=alpha)(batch, torch.Generator())["loss"]
+        for alpha in (0.0, 1.0, 0.3)
+    )
+    assert mixed.item() == pytest.approx(0.7 * plain.item() + 0.3 * whole.item(), rel=1e-6)
+    queries, passages = (unit(encoder(part).detach().double().numpy()) for part in (batch.queries, batch.passages))
+    rows, anchors = batch.passage_rows.tolist(), passages[::3]
+    total = 0.0
+    for i, anchor in enumerate(anchors):  # its own query, the queries about other passages, and all hard negatives
+        others = [queries[j] for j in range(len(queries)) if j != i and rows[3 * j] != rows[3 * i]]
+        hard = [passages[j] for j in range(len(passages)) if j % 3 and rows[j] != rows[3 * i]]
+        scores = np.array([queries[i], *others, *hard]) @ anchor / 0.5
+        total += np.log(np.exp(scores - scores[0]).sum())
+    assert whole.item() == pytest.approx(total / len(anchors), rel=1e-5)
+
+
+def test_a_weight_of_the_passage_centric_part_above_one_is_refused():
+    with pytest.raises(InputError, match="alpha"):
+        BiEncoder(Bag(), alpha=1.5)
