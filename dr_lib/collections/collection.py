@@ -62,6 +62,13 @@ class Collection:
     def _query_rows(self) -> dict[str, int]:
         return {id_: row for row, id_ in enumerate(self._queries["id"][:])}
 
+    @property
+    def licence(self) -> str:
+        """What the source says of its licence, on one line; of each part where there are several."""
+        told = self.info.get("licence", "unknown")
+        parts = [f"{part}: {own}" for part, own in told.items()] if isinstance(told, Mapping) else [str(told)]
+        return " ".join("; ".join(parts).split())
+
     def _check_split(self, split: str) -> None:
         if split in self._judgements:
             return

@@ -33,6 +33,7 @@ HOMES = {
     "material": "materials",
     "models_of": "finished",
     "open_means": "way",
+    "open_sample": "opening",
     "open_searcher": "searcher",
     "pair_similarities": "similarities",
     "pipeline_checks": "stage_checks",

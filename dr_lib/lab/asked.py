@@ -39,7 +39,7 @@ class Asked:
     """A collection with generated questions.
 
     Attributes:
-        recipe: the recipe that was given, on the new collection.
+        recipe: the recipe that was given, on the new collection; it measures "test" where the split is unknown.
         folder: the collection in BEIR layout; copy it to keep, correct or extend it.
         counts: what was left after each step, and `shared_words`, the mean share of a question's words in its passage.
     """
@@ -78,9 +78,11 @@ def ask(
     stage = question_collection(
         recipe, learn_from=learn_from, use_judgements=use_judgements, per_passage=per_passage, top_k=top_k, seed=seed
     )
-    place = (cache or Cache()).get(stage)
-    folder = place / folder_name(open_sample(recipe.collection))
-    return Asked(recipe.with_(collection=str(folder)), folder, read_json(place / "counts.json"))
+    place, collection = (cache or Cache()).get(stage), open_sample(recipe.collection)
+    folder, split = place / folder_name(collection), recipe.evaluation.split
+    known = {*SHARES, *(collection.splits if use_judgements else ())}
+    changed = recipe.with_(collection=str(folder), evaluation__split=split if split in known else "test")
+    return Asked(changed, folder, read_json(place / "counts.json"))
 
 
 def folder_name(collection: Collection) -> str:
@@ -187,9 +189,8 @@ def collection_judgements(collection: Collection, split: str) -> Iterable[Judgem
 
 def readme(collection: Collection, judged: tuple[str, ...], told: str) -> str:
     """What the folder says of itself."""
-    licence = " ".join(str(collection.info.get("licence", "unknown")).split())
     by_people = f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
     return (
         f"# {collection.name}, with generated questions\n\n- Source: the passages of {collection.name} (digest"
-        f" {collection.digest[:16]}).\n- Questions: written by {told}. {by_people}\n- Licence: {licence}\n"
+        f" {collection.digest[:16]}).\n- Questions: written by {told}. {by_people}\n- Licence: {collection.licence}\n"
     )

@@ -57,7 +57,7 @@ def data_licence(record: Record | None, collection: Collection | None) -> str:
         known = collection or (collection_of(record) if record else None)
     except InputError:  # a record holds no path, and the folder may have changed since
         known = None
-    return str(known.info.get("licence", UNKNOWN)) if known else UNKNOWN
+    return known.licence if known else UNKNOWN
 
 
 def check_free(place: Path) -> None:
