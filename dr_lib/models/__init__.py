@@ -1,5 +1,6 @@
 """Models: masked LMs with their heads, the sampling generator, the bottleneck's shallow decoder, the dense encoder."""
 
+from dr_lib.models.by_length import encode_by_length
 from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
 from dr_lib.models.decoder import Decoder
 from dr_lib.models.dense import DenseEncoder, DenseSettings
@@ -35,6 +36,7 @@ __all__ = [
     "check_fit",
     "check_generator",
     "embed",
+    "encode_by_length",
     "encode_in_chunks",
     "first_states",
     "fresh_copy",

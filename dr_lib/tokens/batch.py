@@ -40,6 +40,10 @@ class TokenBatch:
         """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
         return self._changed(lambda tensor: tensor[index])
 
+    def cut(self, length: int) -> "TokenBatch":
+        """The first `length` positions of every sequence, where the others are padding."""
+        return self._changed(lambda tensor: tensor[:, :length] if tensor.ndim == 2 else tensor)
+
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "TokenBatch":
         named = ((field.name, getattr(self, field.name)) for field in fields(self))
         return TokenBatch(**{name: None if tensor is None else change(tensor) for name, tensor in named})

@@ -4,15 +4,18 @@ SimLM section 3.2, eq. 3; one encoder serves both sides, as in the released code
 ideas/dual_encoders.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
 from dr_lib.errors import check_share
 from dr_lib.losses.contrastive import Block, Preset
-from dr_lib.models import encode_in_chunks
+from dr_lib.models import encode_by_length, encode_in_chunks
 from dr_lib.pairs.batches import RetrievalBatch
 from dr_lib.pairs.side_by_side import side_by_side
+from dr_lib.tokens.batch import TokenBatch
 
 
 class BiEncoder(nn.Module):
@@ -60,9 +63,11 @@ class BiEncoder(nn.Module):
 
     def vectors(self, batch: RetrievalBatch) -> tuple[Tensor, Tensor]:
         """Vectors of the queries `[B, hidden]` and passages `[B * n, hidden]`, float32."""
-        queries = encode_in_chunks(self.encoder, batch.queries, self.chunk)
-        passages = encode_in_chunks(self.passage_encoder or self.encoder, batch.passages, self.chunk)
-        return queries.float(), passages.float()
+        queries = self._encode(self.encoder, batch.queries)
+        return queries, self._encode(self.passage_encoder or self.encoder, batch.passages)
+
+    def _encode(self, encoder: nn.Module, texts: TokenBatch) -> Tensor:
+        return encode_in_chunks(partial(encode_by_length, encoder), texts, self.chunk).float()
 
     def contrastive(self, compared: dict[str, Tensor | None]) -> Tensor:
         """The contrastive loss of what `side_by_side` gives, with its passage-centric part where `alpha` is above 0."""
