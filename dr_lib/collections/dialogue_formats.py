@@ -4,7 +4,8 @@
 - ConvAI2 (ParlAI's text files): numbered lines that start again at 1 with each dialogue; persona lines first, then
   `utterance TAB response TAB TAB candidate|candidate|...`. The persona counts as context (DPR-PAQ, section 3.3).
 - DSTC7 track 1, subtask 1: a JSON list; the test set's answers come in a file of their own. An answer that is not
-  among the 100 options is added to them.
+  among the 100 options is added to them. Where the augmented training file lies beside the plain one, it is taken:
+  each utterance of the second speaker is a response there (in ParlAI's release; DPR-PAQ trains on it).
 - Ubuntu v2: CSV; `valid` and `test` with one right and nine wrong utterances, `train` with a label.
 
 Book: ideas/evaluation.
@@ -40,6 +41,7 @@ def find_file(folder: Path, split: str) -> tuple[Path, Reader]:
         f"pairs/{split}.jsonl.gz": read_pairs,
         f"pairs/{split}.jsonl": read_pairs,
         f"{_valid(split)}_self_original.txt": read_convai2,
+        f"ubuntu_{split}_subtask_1_augmented.json": read_dstc7,
         f"ubuntu_{split}_subtask_1.json": read_dstc7,
         f"{_valid(split)}.csv": read_ubuntu,
     }

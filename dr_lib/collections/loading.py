@@ -6,7 +6,7 @@ Book: practice/own-corpus, reference/data.
 from collections.abc import Callable
 from pathlib import Path
 
-from dr_lib.collections import beir, plain, pydocs, squad
+from dr_lib.collections import beir, kilt, plain, pydocs, squad
 from dr_lib.collections.collection import Collection
 from dr_lib.collections.source import Source
 from dr_lib.collections.store import open_source
@@ -21,8 +21,8 @@ def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool 
 
     Args:
         name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout (or with the
-            official files of SQuAD), or the name of such a folder under ``DR_DATA``. Passages without questions may
-            also be a JSON Lines file or a folder of text files.
+            official files of SQuAD or KILT), or the name of such a folder under ``DR_DATA``. Passages without
+            questions may also be a JSON Lines file or a folder of text files.
         cache: folder of parsed collections; by default ``collections`` in the cache.
         allow_duplicates: keep (and count) passages with title and text of another one. By default a folder that has
             some is refused, since a twin of a positive passage counts as wrong wherever it is found.
@@ -51,6 +51,8 @@ def find_source(name: str, allow_duplicates: bool = False) -> Source:
     if folder := _found(name, Path.is_dir):
         if squad.is_official_folder(folder):
             return squad.official_source(folder)
+        if kilt.is_folder(folder):
+            return kilt.folder_source(folder)
         if plain.is_text_folder(folder):
             return plain.texts_source(folder, allow_duplicates=allow_duplicates)
         return beir.folder_source(folder, allow_duplicates=allow_duplicates)

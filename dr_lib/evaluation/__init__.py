@@ -14,6 +14,7 @@ from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation, proxy_ranks
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
 from dr_lib.evaluation.scores import Scores, paired_difference
 from dr_lib.evaluation.similarity import passage_similarities
+from dr_lib.evaluation.split import evaluate_split
 from dr_lib.evaluation.statistics import (
     Interval,
     bootstrap_interval,
@@ -58,6 +59,7 @@ __all__ = [
     "candidate_scores",
     "evaluate",
     "evaluate_candidates",
+    "evaluate_split",
     "finetune_nlu",
     "flips",
     "holm",

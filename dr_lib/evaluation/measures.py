@@ -102,7 +102,7 @@ def parse(name: str, relevance: int = 1) -> tuple[str, int | None, ir_measures.M
         return name, None, Rprec(rel=relevance)
     match = re.fullmatch(r"(\w+)@(\d+)(k?)", name)
     if match is None or match[1] not in KINDS or int(match[2]) == 0:
-        known = ", ".join([*(f"{kind}@k" for kind in KINDS), R_PRECISION])
+        known = ", ".join([*(f"{kind}@k" for kind in KINDS), R_PRECISION, "accuracy@k (by answers)"])
         raise InputError(f"unknown measure {name!r}", where="measures", fix=f"Known: {known}.")
     cut = int(match[2]) * (1000 if match[3] else 1)
     kind = KINDS[match[1]]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
 from dr_lib.retrieval.encode import plan
-from dr_lib.tokens.layout import Title
+from dr_lib.tokens.layout import Side, Title
 from dr_lib.tokens.store import TokenStore
 from dr_lib.training.runtime import precision as choose_precision
 
@@ -130,6 +130,7 @@ class ProxyValidation:
         normalise: compare by cosine in place of the inner product.
         tokens_per_batch: rows x padded length of an encoding batch.
         precision: of the encoder's forward pass.
+        query_side: the end that a long query loses.
 
     Example: ``mrr = validation(encoder).mean("MRR")``
     """
@@ -146,9 +147,10 @@ class ProxyValidation:
         normalise: bool = True,
         tokens_per_batch: int = 8_192,
         precision: Literal["auto", "bf16", "fp32"] = "auto",
+        query_side: Side = "right",
     ):
         self.pool, self.normalise, self.precision = pool, normalise, precision
-        self._queries = _Side(query_store, pool.query_rows, query_length, "none", tokens_per_batch)
+        self._queries = _Side(query_store, pool.query_rows, query_length, "none", tokens_per_batch, query_side)
         self._passages = _Side(passage_store, pool.passage_rows, passage_length, title, tokens_per_batch)
 
     @torch.inference_mode()
@@ -185,9 +187,12 @@ class ProxyValidation:
 class _Side:
     """Rows of a store, cut into batches of like lengths once for all calls."""
 
-    def __init__(self, store: TokenStore, rows: np.ndarray, max_length: int, title: Title, tokens_per_batch: int):
+    def __init__(
+        self, store: TokenStore, rows: np.ndarray, max_length: int, title: Title, tokens_per_batch: int,
+        side: Side = "right",
+    ):  # fmt: skip
         self.store, self.rows = store, rows
-        self.shape: dict[str, Any] = {"max_length": max_length, "title": title}
+        self.shape: dict[str, Any] = {"max_length": max_length, "title": title, "side": side}
         self.plan = plan(store.lengths(max_length, title)[rows], tokens_per_batch, max_length)
         self.inverse = torch.from_numpy(np.argsort(np.concatenate(self.plan)))
 

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
-from dr_lib.evaluation.measures import evaluate
 from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation
+from dr_lib.evaluation.split import evaluate_split
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
@@ -122,6 +122,7 @@ def build_retriever(
         examples(collection, inputs, recipe), batch_queries=options.batch_queries,
         passages_per_query=options.negatives + 1,
         query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title, seed=recipe.seed,
+        query_side=recipe.query_side or "right",
         teacher=TeacherScores.open(inputs["teacher"]) if isinstance(options, Distillation) else None,
     )  # fmt: skip
     if isinstance(options, Distillation):
@@ -155,6 +156,7 @@ def validation_of(
         pool, TokenStore.open(inputs["asked"] / "store"), TokenStore.open(inputs["passages"] / "store"),
         query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title,
         normalise=options.normalise, tokens_per_batch=encoding_budget(), precision=options.precision,
+        query_side=recipe.query_side or "right",
     )  # fmt: skip
     return Validation(lambda _: look(encoder, passage_encoder).mean("MRR"), spec.every, spec.keep)
 
@@ -165,7 +167,7 @@ def start_encoder(inputs: Inputs, recipe: Recipe, base: Origin, options: Finetun
     return DenseEncoder.from_pretrained(
         start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
         temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
-        title=recipe.title,
+        title=recipe.title, query_side=recipe.query_side or "right",
     )  # fmt: skip
 
 
@@ -227,7 +229,7 @@ def build_run(
     encoder = open_encoder(inputs["retriever"] / "model")
     vectors = retrieval.encode(
         encoder, TokenStore.open(inputs["queries"] / "store"),
-        folder / "queries.npy", max_length=recipe.query_length, title="none",
+        folder / "queries.npy", max_length=recipe.query_length, title="none", side=encoder.settings.query_side,
         tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
@@ -241,5 +243,4 @@ def build_evaluation(
 ) -> None:
     """`scores.json`: the score of every query by measure."""
     ranking = retrieval.Ranking.open(inputs["run"] / "ranking")
-    scores = evaluate(ranking, collection.qrels(split), collection.passages["id"], measures=tuple(measures))
-    scores.save(folder / "scores.json")
+    evaluate_split(ranking, collection, split, measures).save(folder / "scores.json")

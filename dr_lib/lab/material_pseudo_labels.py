@@ -128,7 +128,8 @@ def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe) -> N
     encoder = open_encoder(inputs["retriever"] / "model")
     asked = retrieval.encode(
         encoder, TokenStore.open(inputs["queries"] / "store"), folder / "queries.npy", max_length=recipe.query_length,
-        title="none", tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
+        title="none", side=encoder.settings.query_side, tokens_per_batch=encoding_budget(),
+        normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
     scores, rows = retrieval.search(asked, passages, recipe.makers.pseudo_labels.depth, device=runtime.device())

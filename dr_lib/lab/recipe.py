@@ -29,7 +29,7 @@ from dr_lib.lab.specs import (
 )
 
 YOUNGER = (
-    ("few_shot",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
+    ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
     ("makers", "cross_encoder", "start"), ("makers", "pseudo_labels", "labels"),
     *((stage, name) for stage in ("finetuning", "second", "distillation") for name in ("alpha", "pseudo_labels")),
@@ -49,6 +49,8 @@ class Recipe(Spec):
         generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
         title: how a passage becomes a sequence: "pair", "joined" or "none".
         passage_length, query_length: longest sequences in pieces, special tokens included.
+        query_side: "left" cuts a long query at its beginning, so that a dialogue keeps its last turns (DPR-PAQ section
+            3.3); None cuts at the end.
         pooling: the vector of a sequence: "cls" or "mean".
         dropout: in both trainings, in [0, 1]; None keeps what the base model says.
         objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
@@ -83,6 +85,7 @@ class Recipe(Spec):
     title: Literal["pair", "joined", "none"] = "pair"
     passage_length: int = Field(default=144, gt=3)
     query_length: int = Field(default=32, gt=2)
+    query_side: Literal["left"] | None = None
     pooling: Literal["cls", "mean"] = "cls"
     dropout: float | None = Field(default=None, ge=0, le=1)
     objective: ObjectiveSpec = Field(default_factory=ObjectiveSpec)

@@ -214,8 +214,8 @@ def encode_queries(encoder: DenseEncoder, queries: Sequence[str]) -> np.ndarray:
     with tempfile.TemporaryDirectory() as name:
         vectors = retrieval.encode(
             encoder, query_store(queries, encoder, Path(name)), Path(name) / "vectors.npy", title="none",
-            max_length=settings.query_length, tokens_per_batch=encoding_budget(), normalise=settings.normalise,
-            progress=False,
+            max_length=settings.query_length, side=settings.query_side, tokens_per_batch=encoding_budget(),
+            normalise=settings.normalise, progress=False,
         )  # fmt: skip
         return np.array(vectors)
 

@@ -37,8 +37,8 @@ def run_similarities(job: Job, cache: Cache) -> Record:
 
 def _way(recipe: Recipe) -> Way:
     way, split = unfold(recipe), recipe.evaluation.split
-    params = {"collection": way.collection.digest, "split": split, "depth": DEPTH}
-    build = partial(build_similarities, collection=way.collection, split=split)
+    params = {"collection": way.searched.digest, "split": split, "depth": DEPTH}
+    build = partial(build_similarities, collection=way.searched, split=split)
     inputs = {"run": way.run, "vectors": way.vectors}
     return replace(way, evaluation=Stage("similarities", 1, params, build, inputs))
 

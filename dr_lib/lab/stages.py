@@ -110,6 +110,7 @@ def finetuning(
         "dropout": recipe.dropout,
         "seed": recipe.seed,
         **few_shot_params(recipe),
+        **side_params(recipe),
     }
     inputs = {"passages": passages, "queries": queries}
     inputs |= {"pretrained": pretrained} if pretrained else base.inputs("base")
@@ -135,6 +136,11 @@ def validation_inputs(recipe: Recipe, collection: Collection, base: Origin, opti
     return {"asked": query_tokens(collection, base, spec.split), "asked_ranking": ranking}
 
 
+def side_params(recipe: Recipe) -> dict[str, str]:
+    """What stands for the end that a long query loses, where it is not the usual one."""
+    return {"query_side": recipe.query_side} if recipe.query_side else {}
+
+
 def few_shot_params(recipe: Recipe) -> dict[str, float]:
     """What stands for the drawn share of training queries in the parameters of a stage that learns from them."""
     return {} if recipe.few_shot is None else {"few_shot": recipe.few_shot, "draw": recipe.collection.seed}
@@ -149,7 +155,7 @@ def untuned(recipe: Recipe, base: Origin, pretrained: Stage | None) -> Stage:
     """A retriever that was never fine-tuned: the encoder as pre-training (or the base model) left it."""
     params = {
         "title": recipe.title, "lengths": [recipe.query_length, recipe.passage_length], "pooling": recipe.pooling,
-        "normalise": recipe.finetuning.normalise, **({} if pretrained else base.params("base")),
+        "normalise": recipe.finetuning.normalise, **({} if pretrained else base.params("base")), **side_params(recipe),
     }  # fmt: skip
     inputs = {"pretrained": pretrained} if pretrained else base.inputs("base")
     return Stage("untuned", 1, params, partial(builds.build_untuned, recipe=recipe, base=base), inputs)

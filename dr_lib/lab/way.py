@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation.measures import parse as parse_measure
+from dr_lib.evaluation.split import check_measures
 from dr_lib.lab import protocols, stages
 from dr_lib.lab.materials import needed
 from dr_lib.lab.means import Means
@@ -93,10 +93,9 @@ def pretraining(means: Means, generator: Origin | None) -> Stage:
 
 def check_fits(recipe: Recipe, collection: Collection, searched: Collection, base: Origin) -> None:
     """Refuse what would fail only after hours."""
-    for measure in recipe.evaluation.measures:
-        parse_measure(measure)
     collection.qrels("train")
     searched.qrels(recipe.evaluation.split)
+    check_measures(recipe.evaluation.measures, searched, recipe.evaluation.split)
     for options in filter(None, (recipe.finetuning, recipe.second, recipe.distillation)):
         check_looks(options, collection, recipe.evaluation.split if searched is collection else None)
     longest = max(recipe.passage_length, recipe.query_length)

@@ -25,6 +25,7 @@ class Decoder(nn.Module):
         init: ``copy_last`` takes deep copies of the encoder's last layers (SimLM), ``random`` draws N(0, 0.02) weights.
         projection: a linear map with bias on the bottleneck, used in pre-training only (CDMAE eq. 4).
         seed: of the random weights.
+        key: what the method's own parameter for the number of layers is called, for the error.
     """
 
     def __init__(
@@ -34,12 +35,13 @@ class Decoder(nn.Module):
         init: Literal["copy_last", "random"] = "copy_last",
         projection: bool = False,
         seed: int = 0,
+        key: str = "decoder_layers",
     ):
         super().__init__()
         depth, hidden = model.config.num_hidden_layers, model.config.hidden_size
         if not 1 <= layers <= depth:
             raise InputError(
-                f"{layers} decoder layers cannot be taken from an encoder of {depth}", where="decoder_layers",
+                f"{layers} decoder layers cannot be taken from an encoder of {depth}", where=key,
                 fix="Give a number from 1 to the encoder's depth.",
             )  # fmt: skip
         source = model if init == "copy_last" else fresh_copy(model, seed)

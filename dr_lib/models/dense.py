@@ -19,6 +19,7 @@ from dr_lib.models.masked_lm import locate, read_masked_lm, refuse_missing
 from dr_lib.models.quiet import quiet_transformers
 from dr_lib.models.states import hidden_states
 from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.layout import Side
 from dr_lib.tokens.tokenizer import load_tokenizer
 
 SETTINGS_FILE = "dense.json"
@@ -33,6 +34,7 @@ class DenseSettings(BaseModel):
         temperature: scores are divided by this in training.
         query_length, passage_length: longest input in tokens, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ, section 3.3).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +45,7 @@ class DenseSettings(BaseModel):
     query_length: int = Field(32, ge=3)
     passage_length: int = Field(144, ge=3)
     title: Literal["pair", "joined", "none"] = "pair"
+    query_side: Side = "right"
 
 
 class DenseEncoder(nn.Module):
@@ -98,7 +101,10 @@ class DenseEncoder(nn.Module):
         with quiet_transformers():
             self.encoder.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
+        unset = (
+            {"query_side"} if self.settings.query_side == "right" else set()
+        )  # younger than the first saved encoders
+        write_json(folder / SETTINGS_FILE, self.settings.model_dump(exclude=unset))
 
 
 def settings_for(source: str, values: dict[str, Any]) -> DenseSettings:

@@ -66,7 +66,7 @@ class Condenser(Objective):
                 f"layer {self.skip_from} of {depth} leaves no late layer", where="skip_from",
                 fix=f"Give a number from 0 to {depth - 1}.",
             )  # fmt: skip
-        self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed)
+        self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed, key="head_layers")
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The head's loss (+ that of the last layer)."""

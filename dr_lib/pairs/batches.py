@@ -19,6 +19,7 @@ from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives
 from dr_lib.pairs.examples import Examples
 from dr_lib.pairs.teacher import TeacherScores
 from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.layout import Side
 from dr_lib.tokens.store import TokenStore
 
 
@@ -72,6 +73,7 @@ class RetrievalBatches:
         seed: of the order of queries and of the choice of positives and negatives.
         pad_to_multiple: padded lengths are multiples of this, for few distinct shapes.
         teacher: scores of the examples by a re-ranker, for distillation.
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue.
 
     Raises:
         InputError: fewer queries than a batch takes, or rows that the stores do not have.
@@ -91,12 +93,13 @@ class RetrievalBatches:
         seed: int = 0,
         pad_to_multiple: int = 16,
         teacher: TeacherScores | None = None,
+        query_side: Side = "right",
     ):
         _check_sizes(len(query_store), len(passage_store), examples, batch_queries, passages_per_query)
         self.query_store, self.passage_store = query_store, passage_store
         self.examples, self.teacher = examples, teacher
         self.batch_queries, self.passages_per_query, self.seed = batch_queries, passages_per_query, seed
-        self._query_shape = {"max_length": query_length, "title": "none", "pad_to_multiple": 8}
+        self._query_shape = {"max_length": query_length, "title": "none", "pad_to_multiple": 8, "side": query_side}
         self._passage_shape = {"max_length": passage_length, "title": title, "pad_to_multiple": pad_to_multiple}
         self._order = lru_cache(maxsize=2)(self._shuffled)
 

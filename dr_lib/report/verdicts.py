@@ -16,10 +16,10 @@ def verdicts_table(claims: Sequence[Claim], runs: Runs, measure: str | None = No
 
     Args:
         claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
-        runs: label -> records, one a seed.
+        runs: label, as the claims name it -> records, one a seed.
         measure: our name of the claims' metric; None reads it from each claim.
     """
-    scores = scores_by_label([record for records in runs.values() for record in records])
+    scores = {label: scores_by_label(records)[records[0].label] for label, records in runs.items() if records}
     rows = [_row(claim, verdict(claim, scores, measure=measure)) for claim in claims]
     columns = ["claim of the paper", "verdict", "pairs, in points", "in words"]
     return table(

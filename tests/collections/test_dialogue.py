@@ -56,6 +56,13 @@ def test_dstc7_answer_is_among_the_candidates_or_added(tmp_path):
     ]
 
 
+def test_dstc7_is_trained_on_the_augmented_file_where_there_is_one(tmp_path):
+    (tmp_path / "ubuntu_train_subtask_1.json").write_text(json.dumps(DSTC7[1:]))
+    assert [one.context for one in read_exchanges(tmp_path, "train")] == [("help",)]
+    (tmp_path / "ubuntu_train_subtask_1_augmented.json").write_text(json.dumps(DSTC7[:1]))
+    assert [one.context for one in read_exchanges(tmp_path, "train")] == [("it hangs", "what hangs")]
+
+
 def test_dstc7_test_answers_come_from_their_own_file(tmp_path):
     bare = [{key: value for key, value in one.items() if key != "options-for-correct-answers"} for one in DSTC7]
     (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(bare))

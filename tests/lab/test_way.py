@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
@@ -16,6 +18,8 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record
 from dr_lib.lab.study import Study
 from dr_lib.lab.way import bm25_evaluation, unfold
+from dr_lib.models import DenseEncoder
+from dr_lib.tokens import TokenStore
 
 # Runs one recipe and saves the record; prints the stages it built itself. A fourth argument is the update of the
 # first training at which the process kills itself.
@@ -207,3 +211,22 @@ def test_two_encoders_are_trained_and_searched_with(tiny_recipe, cache):
         "model/model.safetensors",
         "passage_model/model.safetensors",
     }
+
+
+def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(tiny_recipe, cache):
+    recipe = tiny_recipe.with_(objective="none", query_length=5)
+    plain, left = unfold(recipe), unfold(recipe.with_(query_side="left"))
+    assert plain.retriever.key != left.retriever.key and plain.negatives.key == left.negatives.key
+    encoder = DenseEncoder.from_pretrained(cache.get(left.retriever) / "model")
+    assert encoder.settings.query_side == "left"
+    store = TokenStore.open(cache.get(left.queries) / "store")
+    last = store.batch(np.arange(len(store)), max_length=5, title="none", side="left")
+    assert (store.lengths(99, "none") > 5).any()
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(encoder.eval()(last), dim=1).numpy()
+    np.testing.assert_allclose(np.load(cache.get(left.run) / "queries.npy"), expected, atol=2e-2)
+
+
+def test_answers_can_be_measured_by_a_recipe(tiny_recipe):
+    with pytest.raises(InputError, match="accuracy@20 needs answers"):
+        unfold(tiny_recipe.with_(evaluation__measures=["MRR@10", "accuracy@20"]))

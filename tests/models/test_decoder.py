@@ -94,3 +94,8 @@ def test_random_layers_follow_their_seed_and_have_small_weights(tiny_bert):
 def test_more_layers_than_the_encoder_has_are_refused(tiny_bert):
     with pytest.raises(InputError, match=r"3 decoder layers .* encoder of 2"):
         Decoder(tiny_bert(), layers=3)
+
+
+def test_the_error_names_the_methods_own_parameter(tiny_bert):
+    with pytest.raises(InputError, match=r"head_layers: 3 decoder layers"):
+        Decoder(tiny_bert(), 3, "random", key="head_layers")

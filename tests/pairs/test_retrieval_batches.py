@@ -109,3 +109,15 @@ def test_examples_of_another_collection_are_refused(counted_store, examples):
         RetrievalBatches(counted_store(30, 30), counted_store(201, 50), examples, batch_queries=5)
     with pytest.raises(InputError, match="row outside the query store"):
         RetrievalBatches(counted_store(10, 10), counted_store(200, 50), examples, batch_queries=5)
+
+
+def test_only_queries_are_cut_at_the_named_end(make, counted_store, monkeypatch):
+    cut, plain = [], counted_store.batch
+
+    def noting(self, rows, side="right", **options):
+        cut.append(side)
+        return plain(self, rows, **options)
+
+    monkeypatch.setattr(counted_store, "batch", noting)
+    make(query_side="left").batch(0)
+    assert cut == ["left", "right"]

@@ -1,0 +1,105 @@
+"""KILT's files as published, written small by hand."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from dr_lib.collections import kilt, load
+from dr_lib.errors import InputError
+from dr_lib.evaluation import page_ids, page_ranking, r_precision
+from dr_lib.retrieval import Ranking
+
+PAGES = [
+    {
+        "wikipedia_id": 290, "wikipedia_title": "A", "anchors": [], "categories": "letters",
+        "text": ["A\n", "A is the first letter.\n", "Section::::History.\n", "BULLET::::- It is old.\n", "\n"],
+    },
+    {"wikipedia_id": "291", "wikipedia_title": "B", "text": ["B\n", "B is the second letter.\n", "More on B.\n"]},
+]  # fmt: skip
+NQ = [
+    {
+        "id": "q1", "input": "what is the first letter",
+        "output": [
+            {"answer": "A", "provenance": [{"wikipedia_id": "290", "start_paragraph_id": 1, "end_paragraph_id": 3}]},
+            {"answer": "A", "provenance": [{"wikipedia_id": "291", "start_paragraph_id": 1, "end_paragraph_id": 1}]},
+            {"answer": "the A"},
+        ],
+    },
+    {"id": 2, "input": "and then", "output": [{"provenance": [{"wikipedia_id": "291", "title": "B"}]}]},
+]  # fmt: skip
+
+
+def lines(rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "kilt"
+    place.mkdir()
+    (place / "kilt_knowledgesource.json").write_text(lines(PAGES))
+    (place / "nq-dev-kilt.jsonl").write_text(lines(NQ))
+    (place / "nq-test_without_answers-kilt.jsonl").write_text(lines([{"id": "t", "input": "?"}]))
+    return place
+
+
+def test_paragraphs_are_passages_and_headings_are_not(folder, tmp_path):
+    passages = load(folder, cache=tmp_path / "cache").passages
+    assert passages["id"][:] == ["290#1", "290#3", "291#1", "291#2"]
+    assert passages["text"][:2] == ["A is the first letter.", "- It is old."]
+    assert passages["title"][:] == ["A", "A", "B", "B"] and passages["doc"][:] == ["290", "290", "291", "291"]
+    assert passages["position"][:] == [1, 3, 1, 2]
+
+
+def test_all_paragraphs_of_a_piece_of_evidence_are_relevant(folder, tmp_path):
+    collection = load(folder, cache=tmp_path / "cache")
+    assert collection.splits == ("dev",) or list(collection.splits) == ["dev"]
+    assert collection.qrels("dev") == {"nq/q1": {"290#1": 1, "290#3": 1, "291#1": 1}}
+    asked = collection.queries("dev")
+    assert asked["text"][:] == ["what is the first letter"] and asked["answers"][:] == [["A", "the A"]]
+
+
+def test_several_tasks_have_splits_of_their_own(folder, tmp_path):
+    with gzip.open(folder / "fever-train-kilt.jsonl.gz", "wt") as file:
+        file.write(lines([{**NQ[0], "id": "f"}]))
+    collection = load(folder, cache=tmp_path / "cache")
+    assert set(collection.splits) == {"nq-dev", "fever-train"}
+    assert list(collection.qrels("fever-train")) == ["fever/f"]
+
+
+def test_evidence_comes_in_sets_of_pages_or_passages(folder):
+    path = folder / "nq-dev-kilt.jsonl"
+    assert kilt.evidence(path) == {"nq/q1": [["290"], ["291"]], "nq/2": [["291"]]}
+    passages = {"nq/q1": [["290#1", "290#2", "290#3"], ["291#1"]], "nq/2": []}
+    assert kilt.evidence(path, "passages") == passages
+
+
+def test_pages_are_measured_as_kilt_does(folder, tmp_path):
+    passages = load(folder, cache=tmp_path / "cache").passages
+    run = Ranking(["nq/q1", "nq/2"], np.array([[2, 0, 1], [0, 3, 2]]), np.tile([3.0, 2.0, 1.0], (2, 1)))
+    of_pages, names = page_ranking(run, page_ids(passages["doc"][:], passages["id"][:]))
+    found = r_precision(of_pages, kilt.evidence(folder / "nq-dev-kilt.jsonl"), names)
+    assert found.per_query("R-precision").tolist() == [1.0, 0.0]  # one set of q1 is the page found first
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("kilt_knowledgesource.json", {"wikipedia_id": 1, "text": "A"}, "line 1: wikipedia_id, wikipedia_title"),
+        ("nq-dev-kilt.jsonl", {"input": "?"}, "line 1: field id"),
+        ("nq-dev-kilt.jsonl", {"id": 1, "output": []}, "line 1: field input"),
+        ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": {"a": 1}}, "line 1: field output"),
+        ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": [{}]}]}, "line 1: a piece of evidence"),
+    ],
+)
+def test_broken_lines_are_refused_with_the_place(folder, tmp_path, name, row, message):
+    (folder / name).write_text(lines([row]))
+    with pytest.raises(InputError, match=message):
+        load(folder, cache=tmp_path / "cache")
+
+
+def test_a_file_of_another_name_is_no_task(tmp_path):
+    with pytest.raises(InputError, match="no name of a KILT task"):
+        kilt.evidence(tmp_path / "questions.jsonl")
