@@ -21,6 +21,7 @@ from dr_lib.files import read_json, write_json
 from dr_lib.lab import stages
 from dr_lib.lab.builds import Inputs, document_order
 from dr_lib.lab.cache import Cache
+from dr_lib.lab.finished import WRITTEN
 from dr_lib.lab.material_texts import question_generator, questions_by
 from dr_lib.lab.opening import Origin, open_collection, open_origin, open_sample, open_writer
 from dr_lib.lab.recipe import Recipe
@@ -112,7 +113,7 @@ def question_collection(
     )  # fmt: skip
     inputs = {"questions": written, "index": stages.bm25_index(collection, recipe.title != "none")}
     cost = float(per_passage * len(collection.passages) ** 2)
-    return Stage("question_collection", 1, params, build, inputs, cost=cost)
+    return Stage(WRITTEN, 1, params, build, inputs, cost=cost)
 
 
 def generator_for(recipe: Recipe, base: Origin, learn_from: str, seed: int) -> Origin:

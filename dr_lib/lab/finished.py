@@ -3,6 +3,7 @@
 Page of the book: practice/own-corpus.
 """
 
+from glob import escape
 from pathlib import Path
 
 from dr_lib.collections import Collection
@@ -13,6 +14,8 @@ from dr_lib.lab.records import Record, live_folder, load_record, load_records
 from dr_lib.lab.specs import CollectionSpec
 from dr_lib.retrieval import Ranking
 
+WRITTEN = "question_collection"
+"""Kind of the stages that `lab.ask` keeps its collections in."""
 TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 
 
@@ -106,16 +109,23 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     raise InputError(problem, where=place, fix="Give a record of this machine, or a folder that dr_lib has saved.")
 
 
-def collection_of(record: Record) -> Collection:
-    """The collection of a run, cut to the sizes that it had.
+def collection_of(record: Record, cache: Cache | None = None) -> Collection:
+    """The collection that a run was trained on, cut to the sizes that it had.
+
+    Args:
+        record: of any run.
+        cache: where collections with generated questions are kept (`lab.ask`).
 
     Raises:
         InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA` to the folder above
             it), or it has changed since.
     """
-    spec = CollectionSpec(**record.recipe["collection"])
-    collection, expected = open_sample(spec), record.data["collection"]["digest"]
-    if collection.digest != expected:
-        problem = f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then {expected[:12]})"
-        raise InputError(problem, where=record.file_name, fix="Run again, or search the collection under its own name.")
-    return collection
+    spec, data = CollectionSpec(**record.recipe["collection"]), record.data
+    expected = data.get("trained_on", data["collection"])["digest"]
+    written = (cache or Cache()).root.glob(f"{WRITTEN}-*/{escape(spec.name)}/")
+    for place in [*map(str, written), spec.name]:
+        collection = open_sample(spec.model_copy(update={"name": place}))
+        if collection.digest == expected:
+            return collection
+    problem = f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then {expected[:12]})"
+    raise InputError(problem, where=record.file_name, fix="Run again, or search the collection under its own name.")

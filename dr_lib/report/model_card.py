@@ -148,13 +148,14 @@ def _front_matter(task: str, record: Record | None) -> str:
         "license_name": "see-licences-below",
     }
     if record:
-        values["datasets"] = [plain(record.data["collection"]["name"])]
+        values["datasets"] = [plain(record.data.get("trained_on", record.data["collection"])["name"])]
         values["base_model"] = plain(record.data["base"]["name"])
     return f"---\n{yaml.safe_dump(values, sort_keys=False)}---"
 
 
 def _origin(record: Record) -> list[str]:
-    recipe, data = record.recipe, record.data["collection"]
+    recipe, searched = record.recipe, record.data["collection"]
+    data = record.data.get("trained_on", searched)
     split = recipe["evaluation"]["split"]
     made = {
         "pre-training": recipe["objective"]["name"],
@@ -172,7 +173,7 @@ def _origin(record: Record) -> list[str]:
     scores = {f"{name}, %": spell(interval) for name, interval in intervals.items()}
     queries = f"{len(record.query_ids):,} queries of the split {plain(split)}"
     found = (
-        f"On {queries} of {plain(data['name'])}, with 95 % bootstrap intervals over queries. The record itself is"
+        f"On {queries} of {plain(searched['name'])}, with 95 % bootstrap intervals over queries. The record itself is"
         " `record.json`."
     )
     whole = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)

@@ -11,6 +11,7 @@ from dr_lib import collections
 from dr_lib.errors import InputError
 from dr_lib.lab.asked import ask
 from dr_lib.lab.cache import Cache
+from dr_lib.lab.finished import collection_of
 from dr_lib.lab.job import Job, run_job
 
 MAKERS = {"questions": {"steps": 2, "tokens_per_batch": 256, "precision": "fp32"}}
@@ -86,6 +87,7 @@ def test_a_recipe_runs_on_the_new_collection(bare, cache):
     assert record.data["collection"]["name"] == "bare-questions"
     assert len(record.query_ids) == asked.counts["queries"]["test"]
     assert np.isfinite(record.means["MRR@10"])
+    assert collection_of(record, cache).digest == record.data["collection"]["digest"]
 
 
 def test_judged_test_queries_are_kept_and_their_passages_not_trained_on(tiny_recipe, cache, tmp_path):
