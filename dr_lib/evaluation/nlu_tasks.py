@@ -95,10 +95,7 @@ def load_nlu(task: str | NluTask, folder: str | Path, split: str) -> NluSplit:
     Raises:
         InputError: an unknown task, no such file, a missing column, or a line that breaks the format, with its number.
     """
-    if isinstance(task, str):
-        if task not in TASKS:
-            raise InputError(f"unknown task {task!r}", where="task", fix=f"Known: {', '.join(TASKS)}.")
-        task = TASKS[task]
+    task = task_of(task)
     path = file_of(folder, split)
     lines = [(number, line.split("\t")) for number, line in read_lines(path) if line.strip()]
     if not lines:
@@ -108,6 +105,15 @@ def load_nlu(task: str | NluTask, folder: str | Path, split: str) -> NluSplit:
     wanted = [FIRST, *([SECOND] if task.pair else []), task.target]
     columns = [_column(header, names, path) for names in wanted]
     return _rows(task, lines, header, columns, path)
+
+
+def task_of(task: str | NluTask) -> NluTask:
+    """A task by its name; an unknown one raises `InputError` that lists the known ones."""
+    if isinstance(task, NluTask):
+        return task
+    if task not in TASKS:
+        raise InputError(f"unknown task {task!r}", where="task", fix=f"Known: {', '.join(TASKS)}.")
+    return TASKS[task]
 
 
 def file_of(folder: str | Path, split: str) -> Path:

@@ -15,6 +15,7 @@ from dr_lib.collections.dialogue import load_candidates
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate_candidates, finetune_nlu, load_nlu, steps_for
 from dr_lib.evaluation.nlu_tasks import file_of as nlu_file
+from dr_lib.evaluation.nlu_tasks import task_of
 from dr_lib.evaluation.scores import Scores
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.builds import Inputs, encoding_budget, open_encoder
@@ -31,11 +32,13 @@ def measured(recipe: Recipe, base: Origin, pretrained: Stage | None, retriever: 
     options = recipe.evaluation
     if options.nlu:
         return nlu(recipe, options.nlu, base, pretrained)
-    return dialogue(recipe, options.dialogue, retriever) if options.dialogue else None
+    return dialogue(recipe, options.dialogue, base, retriever) if options.dialogue else None
 
 
 def nlu(recipe: Recipe, spec: NluSpec, base: Origin, pretrained: Stage | None) -> Stage:
     """The pre-trained (or base) encoder fine-tuned on a task; `predicted` and `actual` of every row."""
+    check_length(spec.length, base, "evaluation.nlu.length")
+    task_of(spec.task)
     params = {
         "data": nlu_digest(spec), "task": spec.task, **spec.model_dump(mode="json", exclude={"folder", "task"}),
         "encoder_dropout": recipe.dropout, "seed": recipe.seed, **({} if pretrained else base.params("base")),
@@ -45,13 +48,21 @@ def nlu(recipe: Recipe, spec: NluSpec, base: Origin, pretrained: Stage | None) -
     return Stage("nlu", 1, params, build, inputs, resumable=True)
 
 
-def dialogue(recipe: Recipe, spec: DialogueSpec, retriever: Stage) -> Stage:
+def dialogue(recipe: Recipe, spec: DialogueSpec, base: Origin, retriever: Stage) -> Stage:
     """R@1 and MRR of every context among its own candidates."""
     if recipe.final == "reranker":
         raise InputError("candidates are ranked by a retriever", where="final", fix='Give "retriever2" or "distilled".')
+    check_length(spec.context_length, base, "evaluation.dialogue.context_length")
     params = {"data": dialogue_digest(spec), **spec.model_dump(mode="json", exclude={"folder"})}
     build = partial(build_dialogue, spec=spec)
     return Stage("dialogue", 1, params, build, {"retriever": retriever})
+
+
+def check_length(length: int, base: Origin, where: str) -> None:
+    """Refuse sequences that the model cannot read."""
+    if length > base.shape.positions:
+        problem = f"sequences of {length} pieces, but {base.name} reads {base.shape.positions}"
+        raise InputError(problem, where=where, fix="Shorten the sequences or take another base model.")
 
 
 def build_nlu(folder: Path, inputs: Inputs, *, recipe: Recipe, spec: NluSpec, base: Origin) -> None:
