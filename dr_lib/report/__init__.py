@@ -16,6 +16,7 @@ from dr_lib.report.stage_checks import checks_table
 from dr_lib.report.tables import Markup, badge, link, table
 from dr_lib.report.theme import Palette, show
 from dr_lib.report.training_curves import costs_table, milestones_table, training_curves
+from dr_lib.report.understanding import understanding_table
 from dr_lib.report.verdicts import verdicts_table
 from dr_lib.report.zero_shot import everywhere_table, recorded_everywhere, without_each_table
 
@@ -62,6 +63,7 @@ __all__ = [
     "table",
     "top_words_figure",
     "training_curves",
+    "understanding_table",
     "values_figure",
     "values_table",
     "verdicts_table",

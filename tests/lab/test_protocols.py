@@ -152,6 +152,7 @@ def test_two_encoders_read_contexts_and_responses(tiny_recipe, dialogues, cache)
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, acceptable, dialogues):
+    tiny_recipe = tiny_recipe.with_(makers__cross_encoder={"batch_queries": 4, "length": 48})
     talk = {"folder": str(dialogues), "context_length": 24}
     for change, said in (
         ({"evaluation__nlu": task("/nowhere")}, "no such file"),
