@@ -4,7 +4,6 @@ Every function writes into `folder` and reads from `inputs`, the finished folder
 finds in `folder` was left by a killed build of the same stage. Page of the book: practice/own-corpus.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,8 @@ def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, **means: A
     title = f"pre-training {recipe.objective.name}"
     train(objective, batches, recipe.pretraining.settings(recipe.seed), folder, title=title)
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
+    if objective.passage_model is not None:
+        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model")
 
 
 def document_order(collection: Collection) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +113,7 @@ def build_retriever(
 ) -> None:
     """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`."""
     encoder = start_encoder(inputs, recipe, base, options)
-    second = None if options.shared else copy.deepcopy(encoder)
+    second = None if options.shared else start_encoder(inputs, recipe, base, options, of="passage_model")
     module = BiEncoder(
         encoder, temperature=options.temperature, blocks=options.blocks, normalise=options.normalise,
         passage_encoder=second, chunk=options.chunk, alpha=options.alpha or 0.0,
@@ -161,9 +162,16 @@ def validation_of(
     return Validation(lambda _: look(encoder, passage_encoder).mean("MRR"), spec.every, spec.keep)
 
 
-def start_encoder(inputs: Inputs, recipe: Recipe, base: Origin, options: Finetuning) -> DenseEncoder:
-    """The encoder that every retriever of a recipe starts from: the pre-trained one, or the base model's."""
+def start_encoder(
+    inputs: Inputs, recipe: Recipe, base: Origin, options: Finetuning, of: str = "model"
+) -> DenseEncoder:  # fmt: skip
+    """The encoder that every retriever of a recipe starts from: the pre-trained one, or the base model's.
+
+    `of="passage_model"` gives that of the passages, which is the same but where pre-training had two.
+    """
     start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
+    if "pretrained" in inputs and (inputs["pretrained"] / of).is_dir():
+        start = inputs["pretrained"] / of
     return DenseEncoder.from_pretrained(
         start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
         temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
@@ -174,6 +182,8 @@ def start_encoder(inputs: Inputs, recipe: Recipe, base: Origin, options: Finetun
 def build_untuned(folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin) -> None:
     """`model/`: the starting encoder as a retriever, as it is."""
     start_encoder(inputs, recipe, base, recipe.finetuning).save(folder / "model")
+    if "pretrained" in inputs and (inputs["pretrained"] / "passage_model").is_dir():
+        start_encoder(inputs, recipe, base, recipe.finetuning, of="passage_model").save(folder / "passage_model")
 
 
 def examples(collection: Collection, inputs: Inputs, recipe: Recipe | None = None) -> Examples:

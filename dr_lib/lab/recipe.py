@@ -133,7 +133,7 @@ class Recipe(Spec):
 
         Keys that came after the first records are left out where they are not used, so that digests stay.
         """
-        values = self.model_dump(mode="json")
+        values = self.model_dump(mode="json") | {"objective": self.objective.identity()}
         for path in YOUNGER:
             _drop_unset(values, path)
         places = [(values["collection"], "name"), (values, "base"), (values, "generator")]

@@ -14,6 +14,7 @@ from dr_lib.errors import InputError
 from dr_lib.training.settings import TrainSettings
 
 Count = Field(default=None, gt=0)
+YOUNGER_PARAMS = ("separate",)  # parameters of methods that have come since the first records, None by default
 
 
 class Spec(BaseModel):
@@ -77,6 +78,11 @@ class ObjectiveSpec(Spec):
             kept = {key: values[key] for key in ("name",) if key in values}
             return kept | {"params": {**(values.get("params") or {}), **beside}}
         return values
+
+    def identity(self) -> dict[str, Any]:
+        """Name and parameters, those left out that have come since the first records and are not used."""
+        params = {key: value for key, value in self.params.items() if key not in YOUNGER_PARAMS or value is not None}
+        return {"name": self.name, "params": params}
 
     @model_validator(mode="after")
     def _complete(self) -> "ObjectiveSpec":

@@ -43,7 +43,7 @@ def pretraining(
     """The base model pre-trained on the collection's own passages, with the materials that the method needs."""
     settings, shape = recipe.pretraining, base.shape
     params = {
-        "objective": recipe.objective.model_dump(mode="json"),
+        "objective": recipe.objective.identity(),
         "training": settings.identity(),
         "title": recipe.title,
         "length": recipe.passage_length,

@@ -98,6 +98,7 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
     check_measures(recipe.evaluation.measures, searched, recipe.evaluation.split)
     for options in filter(None, (recipe.finetuning, recipe.second, recipe.distillation)):
         check_looks(options, collection, recipe.evaluation.split if searched is collection else None)
+    check_encoders(recipe)
     longest = max(recipe.passage_length, recipe.query_length)
     if longest > base.shape.positions:
         raise InputError(
@@ -112,6 +113,16 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
             where="finetuning.batch_queries",
             fix="Make batches smaller or take more training queries.",
         )
+
+
+def check_encoders(recipe: Recipe) -> None:
+    """Refuse to fine-tune one encoder where pre-training makes two."""
+    stages_of = {"finetuning": recipe.finetuning, "second": recipe.second, "distillation": recipe.distillation}
+    ends = {"pretrained": (), "distilled": tuple(stages_of)}.get(recipe.final, ("finetuning", "second"))
+    for name in ends if recipe.objective.params.get("separate") else ():
+        if stages_of[name] and stages_of[name].shared:
+            problem = "pre-training makes two encoders, fine-tuning would start from one"
+            raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
 
 
 def check_looks(options: Finetuning, collection: Collection, reported: str | None) -> None:

@@ -36,6 +36,7 @@ class Objective(nn.Module, ABC):
 
     Attributes:
         model: the masked LM being trained; its encoder is what fine-tuning keeps.
+        passage_model: a second one where passages have an encoder of their own, else None.
         settings: the method's parameters.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
     """
@@ -50,6 +51,7 @@ class Objective(nn.Module, ABC):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
         super().__init__()
         self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
+        self.passage_model: PreTrainedModel | None = None
 
     @classmethod
     def batches(cls, settings: Settings, source: Source) -> Callable[[int], Any]:

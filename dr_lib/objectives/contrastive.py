@@ -1,15 +1,17 @@
 """What the methods share that pre-train by telling the right passage from the others in the batch.
 
-One encoder reads queries and passages; a vector is the last layer's state of [CLS], compared by inner product (DPR-PAQ
-section 2). Methods differ in where their pairs come from. Page: ideas/pairs.
+One encoder reads queries and passages, or two that start equal; a vector is the last layer's state of [CLS], compared
+by inner product (DPR-PAQ section 2). Methods differ in where their pairs come from. Page: ideas/pairs.
 """
 
+import copy
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import losses
 from dr_lib.models import encode_in_chunks, hidden_states
@@ -31,33 +33,54 @@ class ContrastiveSettings(Settings):
         normalise: compare by cosine; otherwise by inner product (papers).
         chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
             all at once.
+        separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for BERT; PAIR Table 3,
+            "w/o SP"); None has one for both. Fine-tuning must keep them apart, too.
     """
 
     batch_pairs: int | None = Field(None, ge=2)
     temperature: float = Field(1.0, gt=0)
     normalise: bool = False
     chunk: int | None = Field(None, ge=1)
+    separate: Literal[True] | None = None
 
 
 class Contrastive(Objective):
-    """Find the own passage of each query among all passages of the batch."""
+    """Find the own passage of each query among all passages of the batch.
+
+    Attributes:
+        model: reads queries, and passages where these have no encoder of their own.
+        passage_model: reads passages, or None.
+    """
 
     settings_type: ClassVar[type[Settings]] = ContrastiveSettings
     reads_queries: ClassVar[bool] = True
     settings: ContrastiveSettings
 
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: ContrastiveSettings):
+        super().__init__(model, tokenizer, settings)
+        self.passage_model = copy.deepcopy(model) if settings.separate else None
+
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
-        queries, passages = (
-            encode_in_chunks(self.encode, texts, self.settings.chunk) for texts in (batch.queries, batch.passages)
-        )
+        queries = encode_in_chunks(self.encode, batch.queries, self.settings.chunk)
+        passages = encode_in_chunks(self.encode_passages, batch.passages, self.settings.chunk)
         compared = side_by_side(batch, queries, passages)
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
         return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
 
     def encode(self, texts: TokenBatch) -> Tensor:
-        """Vectors `[batch, hidden]`, not normalised."""
-        return hidden_states(self.model, texts)[:, 0]
+        """Vectors `[batch, hidden]` of queries, not normalised."""
+        return self.finished(hidden_states(self.model, texts)[:, 0])
+
+    def encode_passages(self, texts: TokenBatch) -> Tensor:
+        """Vectors `[batch, hidden]` of passages, not normalised."""
+        if self.passage_model is None:
+            return self.encode(texts)
+        return self.finished(hidden_states(self.passage_model, texts)[:, 0])
+
+    def finished(self, vectors: Tensor) -> Tensor:
+        """What a method does with the encoder's vectors before they are compared; here nothing."""
+        return vectors
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
         """The loss of what `side_by_side` gives: each query against every passage."""

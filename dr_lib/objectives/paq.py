@@ -16,7 +16,6 @@ from dr_lib.objectives.base import Settings
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.objectives.source import Source
 from dr_lib.pairs import RetrievalBatch
-from dr_lib.tokens import TokenBatch
 
 
 class PaqSettings(ContrastiveSettings):
@@ -41,7 +40,8 @@ class PaqSettings(ContrastiveSettings):
 class Paq(Contrastive):
     """Find the passage that a question was generated from.
 
-    One encoder serves both sides here; two may part in fine-tuning (`Finetuning.shared`), as the paper's BERT does.
+    One encoder serves both sides, or two (`separate`), as with the paper's BERT; two may also part in fine-tuning only
+    (`Finetuning.shared`).
 
     Attributes:
         projection: over the vectors, or nothing.
@@ -62,6 +62,6 @@ class Paq(Contrastive):
         folder = source.material("paq_pairs")
         return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
 
-    def encode(self, texts: TokenBatch) -> Tensor:
-        """Vectors `[batch, hidden]`, projected where the settings say so."""
-        return self.projection(super().encode(texts))
+    def finished(self, vectors: Tensor) -> Tensor:
+        """The vectors, projected where the settings say so; by one projection for both sides."""
+        return self.projection(vectors)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
@@ -230,3 +231,24 @@ def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(tiny_reci
 def test_answers_can_be_measured_by_a_recipe(tiny_recipe):
     with pytest.raises(InputError, match="accuracy@20 needs answers"):
         unfold(tiny_recipe.with_(evaluation__measures=["MRR@10", "accuracy@20"]))
+
+
+def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, cache):
+    recipe = tiny_recipe.with_(objective="ict", objective__one_sentence="span", finetuning__shared=False)
+    one, two = unfold(recipe), unfold(recipe.with_(objective__separate=True))
+    assert one.pretrained.key != two.pretrained.key and "separate" not in one.pretrained.params["objective"]["params"]
+    made, tuned = cache.get(two.pretrained), cache.get(two.retriever)
+    start = {name: load_file(made / name / "model.safetensors") for name in ("model", "passage_model")}
+    weight = "bert.encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(start["model"][weight], start["passage_model"][weight])
+    for name, tensors in start.items():
+        found = load_file(tuned / name / "model.safetensors")[weight.removeprefix("bert.")]
+        nearest = min(start, key=lambda other: (start[other][weight] - found).abs().sum())
+        assert nearest == name and not torch.equal(tensors[weight], found)
+    bare = cache.get(unfold(recipe.with_(objective__separate=True, final="pretrained")).retriever)
+    assert (bare / "passage_model" / "model.safetensors").is_file()
+
+
+def test_two_encoders_are_not_fine_tuned_as_one(tiny_recipe):
+    with pytest.raises(InputError, match=r"finetuning\.shared: pre-training makes two"):
+        unfold(tiny_recipe.with_(objective="ict", objective__separate=True))

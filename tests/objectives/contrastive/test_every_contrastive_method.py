@@ -94,3 +94,21 @@ def test_moving_a_batch_moves_all_of_it(name, batches_of):
 def test_values_out_of_range_are_refused(values):
     with pytest.raises(InputError, match=rf"ict\.{next(iter(values))}"):
         objectives.parameters("ict", **values)
+
+
+@pytest.mark.parametrize("name", ["ict", "bfs", "paq", "reddit", "pair"])
+def test_two_encoders_start_equal_and_read_one_side_each(name, make_loud, make, batches_of, seeded):
+    batch, one = batches_of(name)(0), make_loud(name)
+    two = make(name, one.model, separate=True)
+    assert two(batch, seeded())["loss"].item() == pytest.approx(one(batch, seeded())["loss"].item(), rel=1e-6)
+    weight = two.passage_model.bert.encoder.layer[0].attention.self.query.weight
+    assert weight is not two.model.bert.encoder.layer[0].attention.self.query.weight
+    before = two.encode(batch.queries).detach(), two.encode_passages(batch.passages).detach()
+    with torch.no_grad():
+        weight *= 3.0
+    after = two.encode(batch.queries).detach(), two.encode_passages(batch.passages).detach()
+    assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
+    two(batch, seeded())["loss"].backward()
+    for model in (two.model, two.passage_model):
+        assert model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+    assert one.passage_model is None
