@@ -70,7 +70,7 @@ def build_pretrained(folder: Path, inputs: Inputs, *, recipe: Recipe, **means: A
     train(objective, batches, recipe.pretraining.settings(recipe.seed), folder, title=title)
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
-        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model")
+        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
 
 
 def document_order(collection: Collection) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +175,8 @@ def start_encoder(
     return DenseEncoder.from_pretrained(
         start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
         temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
-        title=recipe.title, query_side=recipe.query_side or "right",
+        title=recipe.title, query_side=recipe.query_side or "right", projection=bool(options.projection),
+        seed=recipe.seed,
     )  # fmt: skip
 
 

@@ -32,7 +32,11 @@ YOUNGER = (
     ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
     ("makers", "cross_encoder", "start"), ("makers", "pseudo_labels", "labels"),
-    *((stage, name) for stage in ("finetuning", "second", "distillation") for name in ("alpha", "pseudo_labels")),
+    *(
+        (stage, name)
+        for stage in ("finetuning", "second", "distillation")
+        for name in ("projection", "alpha", "pseudo_labels")
+    ),
 )  # fmt: skip
 """Keys that have come since the first records, None by default."""
 

@@ -160,6 +160,8 @@ class Finetuning(Training):
         shared: one encoder for queries and passages, or two that start equal.
         chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`).
         validation: looks at dev queries on the way, and which weights are kept; None trains to the end unseen.
+        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), going on from those of pre-training
+            where it had some; None has none.
         alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper does.
         pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR section 3.4), made
             as `makers.pseudo_labels` says.
@@ -177,6 +179,7 @@ class Finetuning(Training):
     shared: bool = True
     chunk: int | None = Count
     validation: ValidationSpec | None = None
+    projection: Literal[True] | None = None
     alpha: float | None = Field(default=None, ge=0, le=1)
     pseudo_labels: bool | None = None
 
@@ -185,7 +188,7 @@ class Finetuning(Training):
 
         Pseudo-labels are an input of the stage, which is enough to tell it from one without.
         """
-        unset = [name for name in ("chunk", "validation", "alpha") if getattr(self, name) is None]
+        unset = [name for name in ("chunk", "validation", "projection", "alpha") if getattr(self, name) is None]
         return {name: value for name, value in super().identity().items() if name not in [*unset, "pseudo_labels"]}
 
 

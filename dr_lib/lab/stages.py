@@ -156,6 +156,7 @@ def untuned(recipe: Recipe, base: Origin, pretrained: Stage | None) -> Stage:
     params = {
         "title": recipe.title, "lengths": [recipe.query_length, recipe.passage_length], "pooling": recipe.pooling,
         "normalise": recipe.finetuning.normalise, **({} if pretrained else base.params("base")), **side_params(recipe),
+        **({"projection": True} if recipe.finetuning.projection else {}),
     }  # fmt: skip
     inputs = {"pretrained": pretrained} if pretrained else base.inputs("base")
     return Stage("untuned", 1, params, partial(builds.build_untuned, recipe=recipe, base=base), inputs)

@@ -8,6 +8,7 @@ be, in the names that sentence-transformers has had from its early releases on.
 from pathlib import Path
 from typing import Any
 
+from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.models.cross_encoder import CrossEncoder
 from dr_lib.models.dense import DenseEncoder
@@ -22,7 +23,13 @@ def save_dense(encoder: DenseEncoder, folder: Path) -> None:
     Args:
         encoder: any; its weights are saved as they are.
         folder: made if it is missing.
+
+    Raises:
+        InputError: an encoder with a projection, which sentence-transformers would leave out.
     """
+    if encoder.settings.projection:
+        fix = "Train one without (finetuning.projection), or open it with dr_lib."
+        raise InputError("an encoder with a projection cannot be exported", where=folder, fix=fix)
     encoder.save(folder)
     settings, normalised = encoder.settings, encoder.settings.normalise
     steps = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalised else [])]

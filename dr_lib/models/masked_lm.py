@@ -92,6 +92,11 @@ def save_masked_lm(
     with quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    save_extra(extra or {}, folder)
+
+
+def save_extra(extra: Mapping[str, Tensor], folder: Path) -> None:
+    """Write tensors beside a model, for `load_extra`; nothing where there are none."""
     if extra:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}, folder / EXTRA_FILE)
 

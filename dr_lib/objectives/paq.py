@@ -24,7 +24,7 @@ class PaqSettings(ContrastiveSettings):
     Attributes:
         negatives: hard negatives beside each positive (the published file has one a question).
         projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released configurations have none). It
-            is saved beside the model and fine-tuning starts without it.
+            is saved beside the model; fine-tuning goes on with it where it has one, too (`Finetuning.projection`).
         init_seed: of the projection.
     """
 

@@ -20,6 +20,7 @@ from dr_lib.lab.records import Record, load_record
 from dr_lib.lab.study import Study
 from dr_lib.lab.way import bm25_evaluation, unfold
 from dr_lib.models import DenseEncoder
+from dr_lib.models.masked_lm import load_extra
 from dr_lib.tokens import TokenStore
 
 # Runs one recipe and saves the record; prints the stages it built itself. A fourth argument is the update of the
@@ -252,3 +253,22 @@ def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, cache):
 def test_two_encoders_are_not_fine_tuned_as_one(tiny_recipe):
     with pytest.raises(InputError, match=r"finetuning\.shared: pre-training makes two"):
         unfold(tiny_recipe.with_(objective="ict", objective__separate=True))
+
+
+def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, cache, tmp_path):
+    lines = [json.dumps({"question": f"what is {row}", "positive_ctxs": [{"title": "", "text": f"text of {row}"}],
+                         "hard_negative_ctxs": []}) for row in range(12)]  # fmt: skip
+    (tmp_path / "paq.jsonl").write_text("\n".join(lines) + "\n")
+    recipe = tiny_recipe.with_(
+        objective="paq", objective__projection=True, makers__paq_pairs__file=str(tmp_path / "paq.jsonl"),
+        finetuning__projection=True, finetuning__learning_rate=1e-9,
+    )  # fmt: skip
+    without = unfold(recipe.with_(finetuning__projection=None))
+    way = unfold(recipe)
+    assert way.pretrained.key == without.pretrained.key and way.retriever.key != without.retriever.key
+    made = load_extra(cache.get(way.pretrained) / "model")
+    tuned = load_extra(cache.get(way.retriever) / "model")
+    assert made.keys() == tuned.keys()
+    for name, tensor in made.items():
+        torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
+    assert not load_extra(cache.get(without.retriever) / "model")

@@ -8,6 +8,7 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder, hidden_states, save_masked_lm
+from dr_lib.models.exchange import save_dense
 
 
 @pytest.fixture(params=["bert", "electra"])
@@ -80,3 +81,33 @@ def test_encoder_without_any_head_can_start_too(tiny_bert, tiny_tokenizer, batch
     with torch.no_grad():
         vectors = DenseEncoder.from_pretrained(tmp_path)(batch)
         torch.testing.assert_close(vectors, hidden_states(model, batch)[:, 0])
+
+
+def test_a_projection_is_applied_saved_and_loaded(saved_lm, batch, tmp_path):
+    plain = DenseEncoder.from_pretrained(saved_lm[1])
+    encoder = DenseEncoder.from_pretrained(saved_lm[1], projection=True, seed=3)
+    with torch.no_grad():
+        encoder.projection.norm.bias += 0.1
+        linear = plain(batch) @ encoder.projection.linear.weight.T + encoder.projection.linear.bias
+        spread = linear.var(1, unbiased=False, keepdim=True)
+        expected = (linear - linear.mean(1, keepdim=True)) / (spread + 1e-5).sqrt() + 0.1
+        found = encoder(batch)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    encoder.save(tmp_path / "dense")
+    loaded = DenseEncoder.from_pretrained(tmp_path / "dense", seed=9)
+    with torch.no_grad():
+        assert torch.equal(loaded(batch), found)
+
+
+def test_an_encoder_without_projection_is_saved_as_before_there_were_any(saved_lm, tmp_path):
+    encoder = DenseEncoder.from_pretrained(saved_lm[1])
+    encoder.save(tmp_path / "dense")
+    assert not {"projection", "query_side"} & json.loads((tmp_path / "dense" / "dense.json").read_text()).keys()
+    assert not any("projection" in name for name in encoder.state_dict())
+    assert [path.name for path in (tmp_path / "dense").glob("*.safetensors")] == ["model.safetensors"]
+
+
+def test_an_encoder_with_a_projection_is_not_exported(saved_lm, tmp_path):
+    encoder = DenseEncoder.from_pretrained(saved_lm[1], projection=True)
+    with pytest.raises(InputError, match="projection cannot be exported"):
+        save_dense(encoder, tmp_path / "out")
