@@ -38,6 +38,7 @@ HOMES = {
     "pair_similarities": "similarities",
     "pipeline_checks": "stage_checks",
     "publish": "records",
+    "recipe_at": "scales",
     "recipe_for": "recipe",
     "recorded_folder": "records",
     "run_bm25": "job",
