@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dr_lib.report import checks_table, differences_table, similarity_table, values_table
+from dr_lib.report import checks_table, differences_table, measured, recorded_studies, similarity_table, values_table
 from dr_lib.report.measured import corrected_tests
 
 RNG = np.random.default_rng(0)
@@ -75,3 +75,12 @@ def test_the_gap_of_similarities_is_taken_query_by_query():
     html = similarity_table({"<PAIR>": [one]}, caption="x").data
     cells = re.findall(r"<td[^>]*>(.*?)</td>", html)
     assert cells[0] == "&lt;PAIR&gt;" and cells[3].startswith("0.167 [") and cells[4:] == ["66.7", "3"]
+
+
+def test_recorded_studies_are_found_by_how_their_names_begin(monkeypatch):
+    kept = {"gpu": ["methods/pipeline-b"], "laptop": ["methods/pipeline-a", "methods/pipeline-b", "simlm/table06"]}
+    monkeypatch.setattr(measured, "recorded_folder", lambda scale: scale)
+    monkeypatch.setattr(
+        measured, "load_records", lambda folder: [SimpleNamespace(study=name) for name in kept.get(folder, [])]
+    )
+    assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
