@@ -121,7 +121,7 @@ def average_interval(
 
     Example:
         >>> found = average_interval({"a": np.array([0.0, 1.0]), "b": np.ones(9)})
-        >>> found.mean.mean, found.without["b"].mean, found.each["b"].low
+        >>> found.mean.mean, found.without["b"].mean, round(found.each["b"].low, 6)
         (0.75, 0.5, 1.0)
     """
     check_share(level, "level")
