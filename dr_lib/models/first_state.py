@@ -27,7 +27,8 @@ def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
     if not isinstance(base, (BertModel, ElectraModel)):
         return hidden_states(model, batch)[:, 0]
     check_length(model, batch.input_ids)
-    states, bias = embed(model, batch.input_ids, batch.token_type_ids), attention_bias(batch)
+    states = embed(model, batch.input_ids, batch.token_type_ids)
+    bias = attention_bias(batch, states.dtype)
     *lower, last = base.encoder.layer
     for layer in lower:
         states = layer(states, bias)

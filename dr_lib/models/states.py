@@ -85,7 +85,7 @@ def _run(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **
     ids = batch.input_ids if input_ids is None else input_ids
     check_length(model, ids)
     return model.base_model(
-        input_ids=ids, attention_mask=attention_bias(batch), token_type_ids=batch.token_type_ids, **options
+        input_ids=ids, attention_mask=attention_bias(batch, model.dtype), token_type_ids=batch.token_type_ids, **options
     )
 
 

@@ -54,6 +54,13 @@ def test_bfloat16_is_as_near_as_that_of_the_whole_layer(model, batch):
     assert (found - exact).norm() < 1.5 * (whole - exact).norm() + 1e-4
 
 
+def test_weights_rounded_to_bfloat16_work_too(model, batch):
+    exact, rounded = first_states(model, batch), model.to(torch.bfloat16)
+    for found in (first_states(rounded, batch), hidden_states(rounded, batch)[:, 0]):
+        assert found.dtype == torch.bfloat16
+        assert torch.cosine_similarity(found.float(), exact).min() > 0.999
+
+
 def test_dropout_is_drawn_in_training_only(tiny_bert, batch):
     model = tiny_bert(dropout=0.3)
     assert torch.equal(first_states(model, batch), first_states(model, batch))
