@@ -16,6 +16,8 @@ from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
 from dr_lib.errors import InputError
 
 HEADER = ("query-id", "corpus-id", "score")
+GENERATED = "Generated questions"
+"""Subject of the line in a README that says who wrote the queries, where it was a model."""
 FIRST_SPLITS = ("train", "dev", "test")
 JSON_TYPES = {
     str: "text",
@@ -56,9 +58,12 @@ def folder_source(folder: Path, *, name: str | None = None, allow_duplicates: bo
         passages=Rows(str(corpus), lambda: read_records(corpus, passage_of)),
         queries=Rows(str(queries), lambda: read_records(queries, _query) if queries else iter(())),
         judgements={split: Rows(str(path), lambda path=path: _judgements(path)) for split, path in splits.items()},
-        info={"source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files]},
+        info={
+            "source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files],
+            **({"questions": told} if (told := said_of(folder, GENERATED)) else {}),
+        },
         allow_duplicates=allow_duplicates,
-    )
+    )  # fmt: skip
 
 
 def is_folder_of_passages(folder: Path) -> bool:
@@ -130,12 +135,17 @@ def files_digest(files: list[Path]) -> str:
 
 def licence_of(folder: Path) -> str:
     """The licence line of the folder's README, or a word that it is unknown."""
+    return said_of(folder, "Licence") or "unknown: the folder's README.md has no line with 'Licence:'"
+
+
+def said_of(folder: Path, subject: str) -> str | None:
+    """What follows `<subject>:` in the folder's README, to the end of that line; None where nothing does."""
     readme = folder / "README.md"
     for line in readme.read_text(encoding="utf-8", errors="replace").splitlines() if readme.is_file() else ():
-        _, found, rest = line.partition("Licence:")
+        _, found, rest = line.partition(f"{subject}:")
         if found:
             return rest.strip()
-    return "unknown: the folder's README.md has no line with 'Licence:'"
+    return None
 
 
 def read_records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[int, Any]]:

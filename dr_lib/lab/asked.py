@@ -15,6 +15,7 @@ import numpy as np
 
 from dr_lib import retrieval
 from dr_lib.collections import Collection
+from dr_lib.collections.beir import GENERATED
 from dr_lib.collections.source import Judgement, Query
 from dr_lib.collections.writing import write_folder
 from dr_lib.files import read_json, write_json
@@ -193,5 +194,5 @@ def readme(collection: Collection, judged: tuple[str, ...], told: str) -> str:
     by_people = f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
     return (
         f"# {collection.name}, with generated questions\n\n- Source: the passages of {collection.name} (digest"
-        f" {collection.digest[:16]}).\n- Questions: written by {told}. {by_people}\n- Licence: {collection.licence}\n"
+        f" {collection.digest[:16]}).\n- {GENERATED}: written by {told}. {by_people}\n- Licence: {collection.licence}\n"
     )

@@ -27,8 +27,8 @@ def export(
         to: the new folder; one that an earlier export wrote is replaced. Where a run has two encoders or a re-ranker,
             each gets a folder below it.
         name: title of the card; by default made from the record, else from the folder's name.
-        collection: what the model was trained on, for the licence line of the card; by default that of the record, if
-            it can be opened here.
+        collection: what the model was trained on, for what the card says of licence and generated questions; by
+            default that of the record, if it can be opened here.
 
     Returns:
         The folders written.
@@ -41,23 +41,23 @@ def export(
     else:
         models, record = open_models(Path(source).expanduser())
     target = Path(to).expanduser()
-    licence = data_licence(record, collection)
+    known = collection or trained_on(record)
+    licence, asked = (known.licence, known.info.get("questions", "")) if known else (UNKNOWN, "")
     places = [target / kind if len(models) > 1 else target for kind in models]
     for place in places:
         check_free(place)
     for (kind, source_folder), place in zip(models.items(), places, strict=True):
         title = name or (f"{record.label}: {record.study}" if record else source_folder.resolve().name)
-        write_model(source_folder, place, title=f"{title} ({kind})", record=record, licence=licence)
+        write_model(source_folder, place, title=f"{title} ({kind})", record=record, licence=licence, asked=asked)
     return places
 
 
-def data_licence(record: Record | None, collection: Collection | None) -> str:
-    """What the collection says of its licence; a run's own collection is opened for it where that is possible."""
+def trained_on(record: Record | None) -> Collection | None:
+    """The collection of a run where it can be opened: a record holds no path, and a folder may have changed since."""
     try:
-        known = collection or (collection_of(record) if record else None)
-    except InputError:  # a record holds no path, and the folder may have changed since
-        known = None
-    return known.licence if known else UNKNOWN
+        return collection_of(record) if record else None
+    except InputError:
+        return None
 
 
 def check_free(place: Path) -> None:
@@ -72,18 +72,19 @@ def _is_export(place: Path) -> bool:
     )
 
 
-def write_model(source: Path, place: Path, *, title: str, record: Record | None, licence: str) -> None:
+def write_model(source: Path, place: Path, *, title: str, record: Record | None, licence: str, asked: str) -> None:
     """Write one model with its card, and its record if there is one, in one step."""
+    told = {"name": title, "record": record, "data_licence": licence, "asked": asked}
     with fresh_folder(place) as draft:
         if (source / "cross_encoder.json").is_file():
             reranker = CrossEncoder.from_pretrained(source)
             save_cross_encoder(reranker, draft)
-            card = cross_encoder_card(reranker.settings, name=title, record=record, data_licence=licence)
+            card = cross_encoder_card(reranker.settings, **told)
         else:
             encoder = DenseEncoder.from_pretrained(source)
             save_dense(encoder, draft)
             hidden = encoder.encoder.config.hidden_size
-            card = dense_card(encoder.settings, hidden, name=title, record=record, data_licence=licence)
+            card = dense_card(encoder.settings, hidden, **told)
         write_text(draft / "README.md", card)
         if record:
             record.save(draft).replace(draft / "record.json")

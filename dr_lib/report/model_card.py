@@ -70,7 +70,9 @@ TITLES = {
 }
 
 
-def dense_card(settings: DenseSettings, hidden: int, *, name: str, record: Record | None, data_licence: str) -> str:
+def dense_card(
+    settings: DenseSettings, hidden: int, *, name: str, record: Record | None, data_licence: str, asked: str = ""
+) -> str:
     """The card of a dense encoder.
 
     Args:
@@ -79,6 +81,7 @@ def dense_card(settings: DenseSettings, hidden: int, *, name: str, record: Recor
         name: what the model is called, one line.
         record: of the run that trained it, if it is known.
         data_licence: of the text that it was trained on.
+        asked: who wrote the queries, where it was a model; empty where people did.
     """
     vector = "states[:, 0]" if settings.pooling == "cls" else "states.mean(dim=1)"
     vector = f"torch.nn.functional.normalize({vector}, dim=1)" if settings.normalise else vector
@@ -106,10 +109,12 @@ def dense_card(settings: DenseSettings, hidden: int, *, name: str, record: Recor
     what = (
         "A dense retriever: a text becomes one vector, and a passage is relevant where its vector is near the query's."
     )
-    return _card(name, what, "sentence-similarity", use, facts, reads, record, data_licence)
+    return _card(name, what, "sentence-similarity", use, facts, reads, record, data_licence, asked)
 
 
-def cross_encoder_card(settings: CrossEncoderSettings, *, name: str, record: Record | None, data_licence: str) -> str:
+def cross_encoder_card(
+    settings: CrossEncoderSettings, *, name: str, record: Record | None, data_licence: str, asked: str = ""
+) -> str:
     """The card of a re-ranker; arguments as `dense_card`."""
     passage = '"Tides: The moon pulls the water of the sea."' if settings.title else '"The moon pulls the water."'
     facts = {"score": "one logit, higher for a better passage", "longest pair, pieces": settings.length}
@@ -121,16 +126,16 @@ def cross_encoder_card(settings: CrossEncoderSettings, *, name: str, record: Rec
     what = (
         "A re-ranker: query and passage are read together and get one score. It orders what a first search has found."
     )
-    return _card(name, what, "text-ranking", use, facts, reads, record, data_licence)
+    return _card(name, what, "text-ranking", use, facts, reads, record, data_licence, asked)
 
 
 def _card(
     name: str, what: str, task: str, use: Sequence[str], facts: dict[str, Any], reads: Sequence[str],
-    record: Record | None, data_licence: str,
+    record: Record | None, data_licence: str, asked: str,
 ) -> str:  # fmt: skip
     parts = [
         _front_matter(task, record), f"# {plain(name)}", what, "## How to use", *use, "## What it reads", _table(facts),
-        *reads, *(_origin(record) if record else ["## How it was made", "No record was given with the model."]),
+        *reads, *(_origin(record, asked) if record else ["## How it was made", "No record was given with the model."]),
         "## Licences",
         f"The code that trained it is under the MIT licence. The text it was trained on: {plain(data_licence)}."
         " Whoever passes the weights on should respect both, and the licence of the base model.",
@@ -153,7 +158,7 @@ def _front_matter(task: str, record: Record | None) -> str:
     return f"---\n{yaml.safe_dump(values, sort_keys=False)}---"
 
 
-def _origin(record: Record) -> list[str]:
+def _origin(record: Record, asked: str) -> list[str]:
     recipe, searched = record.recipe, record.data["collection"]
     data = record.data.get("trained_on", searched)
     split = recipe["evaluation"]["split"]
@@ -176,6 +181,9 @@ def _origin(record: Record) -> list[str]:
         f"On {queries} of {plain(searched['name'])}, with 95 % bootstrap intervals over queries. The record itself is"
         " `record.json`."
     )
+    if asked:
+        found += f" **The queries were generated**: {plain(asked)} Scores on generated questions favour systems that"
+        found += " match words, and do not tell how the model serves people."
     whole = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
     return [
         "## How it was made", _table(made),

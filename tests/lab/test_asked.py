@@ -13,6 +13,8 @@ from dr_lib.lab.asked import ask
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of
 from dr_lib.lab.job import Job, run_job
+from dr_lib.models.dense import DenseSettings
+from dr_lib.report.model_card import dense_card
 
 MAKERS = {"questions": {"steps": 2, "tokens_per_batch": 256, "precision": "fp32"}}
 SPLITS = ("train", "dev", "test")
@@ -87,7 +89,12 @@ def test_a_recipe_runs_on_the_new_collection(bare, cache):
     assert record.data["collection"]["name"] == "bare-questions"
     assert len(record.query_ids) == asked.counts["queries"]["test"]
     assert np.isfinite(record.means["MRR@10"])
-    assert collection_of(record, cache).digest == record.data["collection"]["digest"]
+    trained_on = collection_of(record, cache)
+    assert trained_on.digest == record.data["collection"]["digest"]
+    told = {"name": "x", "record": record, "data_licence": trained_on.licence}
+    card = dense_card(DenseSettings(), 32, **told, asked=trained_on.info["questions"])
+    assert "**The queries were generated**: written by a model trained on the queries of tiny." in card
+    assert "generated**" not in dense_card(DenseSettings(), 32, **told)
 
 
 def test_judged_test_queries_are_kept_and_their_passages_not_trained_on(tiny_recipe, cache, tmp_path):
@@ -118,6 +125,7 @@ def test_the_folder_says_what_it_is(bare, cache, tmp_path):
     folder = asked_of(bare, cache).folder
     told = (folder / "README.md").read_text(encoding="utf-8")
     assert "trained on the queries of tiny" in told and "Licence: CC0 1.0" in told and str(tmp_path) not in told
+    assert "trained on the queries of tiny" in collections.load(folder).info["questions"]
     assert json.loads((folder / "corpus.jsonl").read_text().splitlines()[5])["position"] == 1
 
 
