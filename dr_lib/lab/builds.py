@@ -230,7 +230,7 @@ def open_encoder(place: Path) -> DenseEncoder:
 
 def encoding_budget() -> int:
     """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
-    return 8_192 if runtime.device().type == "cpu" else 131_072
+    return 4_096 if runtime.device().type == "cpu" else 131_072
 
 
 def build_run(

@@ -37,7 +37,7 @@ def encode(
     max_length: int,
     title: Title = "pair",
     side: Side = "right",
-    tokens_per_batch: int = 8_192,
+    tokens_per_batch: int = 4_096,
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
@@ -54,7 +54,7 @@ def encode(
         max_length: longest sequence, special tokens included.
         title: how a title joins its passage, as in `TokenStore.batch`.
         side: the end that a long text loses; "left" keeps the last turns of a dialogue.
-        tokens_per_batch: rows x padded length of a batch. About 8,000 suits a CPU, 100,000 and more a GPU.
+        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
         dtype: number type of the stored vectors.
         precision: "bf16" is autocast, as SimLM's half precision; "bf16_weights" rounds the weights too, which is
             about a quarter faster on a CPU and moves a vector a hundred times as far (cosine to float32 0.99998

@@ -30,7 +30,7 @@ def score_pairs(
     query_rows: np.ndarray,
     passage_rows: np.ndarray,
     *,
-    tokens_per_batch: int = 8_192,
+    tokens_per_batch: int = 4_096,
     precision: Precision = "auto",
     title: str = "score",
     progress: bool = True,
@@ -41,7 +41,7 @@ def score_pairs(
         cross_encoder: computes on the device where its weights lie; left in the mode it was in.
         crossing: how a pair is laid out, from `cross_encoder.crossing`.
         query_rows, passage_rows: `[pairs]` integers, rows of the two stores.
-        tokens_per_batch: rows x padded length of a batch. About 8,000 suits a CPU, 100,000 and more a GPU.
+        tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
         precision: of the forward pass; "auto" takes "bf16" where the machine has it.
         title: what is scored, for the bar.
         progress: show a bar.
@@ -86,7 +86,7 @@ def rerank(
     *,
     top: int = 200,
     query_rows: np.ndarray | None = None,
-    tokens_per_batch: int = 8_192,
+    tokens_per_batch: int = 4_096,
     precision: Precision = "auto",
     progress: bool = True,
 ) -> Ranking:
