@@ -84,9 +84,10 @@ def next_steps(
         bm25: label of BM25.
     """
     steps = [f"{pending} runs are pending for lack of time: run the notebook again, it goes on."] if pending else []
-    steps += [_against_bm25(runs, measure, best, bm25)]
+    generated = asked is not None and "test" in asked.counts["queries"]
+    steps += [_on_generated(best) if generated else _against_bm25(runs, measure, best, bm25)]
     recipe = runs[best][0].recipe
-    steps += _on_judgements(runs, measure, (best, bm25), asked)
+    steps += [_on_judgements(runs, measure, (best, bm25), generated)]
     if asked and 0 < asked.counts["queries"].get("train", FEW_QUERIES) < FEW_QUERIES:
         steps.append("Training queries are few: raise <code>per_passage</code>, or name a public question generator.")
     if passages < FEW_PASSAGES:
@@ -107,6 +108,14 @@ def next_steps(
     return listed(steps)
 
 
+def _on_generated(best: str) -> str:
+    return (
+        f"Test questions were generated, as those that {html.escape(best)} was trained on, so it knows their habits and"
+        " BM25 does not. <strong>Do not give up BM25 for what was measured here</strong>: show both side by side until"
+        " people have judged."
+    )
+
+
 def _against_bm25(runs: Runs, measure: str, best: str, bm25: str) -> str:
     pair = (best, bm25)
     difference, p_value = differences([pair], runs, measure)[pair], corrected_tests([pair], runs, measure)[pair]
@@ -121,20 +130,18 @@ def _against_bm25(runs: Runs, measure: str, best: str, bm25: str) -> str:
     return f"<strong>{name} is ahead of BM25</strong>: use the exported folder, and keep BM25 beside it for rare words."
 
 
-def _on_judgements(runs: Runs, measure: str, pair: Pair, asked: Asked | None) -> list[str]:
+def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str:
     queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
-    if asked is None or "test" not in asked.counts["queries"]:
-        return [
-            f"{queries:,} judged queries show differences of about {least:.1f} points or more; more show smaller ones."
-        ]
+    if not generated:
+        return f"{queries:,} judged queries show differences from about {least:.1f} points; more show smaller ones."
     enough = least * math.sqrt(queries / JUDGED)
-    return [
-        f"<strong>Judge {JUDGED} queries of your own.</strong> All that was measured here are generated questions. If"
-        f" yours vary as much, {JUDGED} of them show a difference of about {enough:.0f} points, {4 * JUDGED} of about"
-        f" {enough / 2:.0f}. Put them into <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a"
-        " <code>corpus.jsonl</code> (the folder written here has one) and run again on that folder: they are kept, and"
-        " training questions are written for other passages."
-    ]
+    return (
+        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as those here, {JUDGED} of them show a"
+        f" difference of about {enough:.0f} points, {4 * JUDGED} of about {enough / 2:.0f}. Put them into"
+        " <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (the folder"
+        " written here has one) and run again on that folder: they are kept, and training questions are written for"
+        " other passages."
+    )
 
 
 def listed(items: Sequence[str]) -> HTML:

@@ -182,8 +182,8 @@ def _origin(record: Record, asked: str) -> list[str]:
         " `record.json`."
     )
     if asked:
-        found += f" **The queries were generated**: {plain(asked)} Scores on generated questions favour systems that"
-        found += " match words, and do not tell how the model serves people."
+        found += f" **The queries were generated**: {plain(asked)} The model has learnt the habits of their generator:"
+        found += " how it serves people, such scores do not tell."
     whole = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
     return [
         "## How it was made", _table(made),

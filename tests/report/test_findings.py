@@ -76,6 +76,7 @@ def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
 def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(runs):
     told = next_steps(runs, "MRR@10", best="level", asked=asked(test=60), passages=100_000).data
     least = 100 * 2.8 * SPREAD.std(ddof=1) / np.sqrt(50)
+    assert "Do not give up BM25" in told and "Neither level" not in told
     assert "Judge 50 queries" in told and f"difference of about {least:.0f} points" in told
 
 
