@@ -136,7 +136,7 @@ def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str
         return f"{queries:,} judged queries show differences from about {least:.1f} points; more show smaller ones."
     enough = least * math.sqrt(queries / JUDGED)
     return (
-        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as those here, {JUDGED} of them show a"
+        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these, {JUDGED} of them show a"
         f" difference of about {enough:.0f} points, {4 * JUDGED} of about {enough / 2:.0f}. Put them into"
         " <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (the folder"
         " written here has one) and run again on that folder: they are kept, and training questions are written for"
