@@ -14,6 +14,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SCALE ?= smoke
 SOURCE := _build/source
+COMPARED := encode step search bm25 simlm_step
 export TOKENIZERS_PARALLELISM := false
 
 setup:
@@ -58,13 +59,21 @@ pages:
 check:
 	$(PY) tests/book/check_pages.py _build/html
 
+# What is compared with goes into a place of its own, which only the benchmarks look into.
 bench-setup: setup
-	@cmp -s requirements-bench.lock $(VENV)/installed-bench.lock || { \
-	  $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r requirements-bench.lock; \
-	  cp requirements-bench.lock $(VENV)/installed-bench.lock; }
+	@cmp -s requirements-bench.lock $(VENV)/bench/installed.lock || { \
+	  rm -rf $(VENV)/bench; \
+	  $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps --target $(VENV)/bench \
+	    -r requirements-bench.lock; \
+	  cp requirements-bench.lock $(VENV)/bench/installed.lock; }
 
+# The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: bench-setup
-	for script in benchmarks/bench_*.py benchmarks/speed.py; do echo; echo "$$script"; $(PY) "$$script"; done
+	rm -f _build/speed.json
+	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
+	for name in losses masks methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
+	$(PY) benchmarks/speed.py
+	$(PY) benchmarks/speed_targets.py _build/speed.json
 
 lint: setup
 	$(PY) -m ruff check .

@@ -11,6 +11,7 @@ more.
 import argparse
 from collections.abc import Callable
 
+import peers
 import torch
 from timing import alternate, show, start
 from torch import Tensor
@@ -82,11 +83,9 @@ def main() -> None:
             torch.testing.assert_close(*(way() for way in ways.values()), rtol=1e-3, atol=1e-3)
             found = alternate(ways, options.repeats, options.device)
         show(f"{options.tokens} tokens, vocabulary {options.vocab}, hidden {options.hidden}, {dtype}", found, FULL)
-    try:
-        ways = contrastive_losses(64, 16, options.hidden, options.device)
-    except ImportError:
-        print("\ncontrastive: not compared, sentence-transformers is missing (make bench-setup installs it)")
+    if not peers.at_hand():
         return
+    ways = contrastive_losses(64, 16, options.hidden, options.device)
     ours, theirs = (way() for way in list(ways.values())[:2])
     torch.testing.assert_close(ours, theirs)
     show("64 queries x 16 passages, float32", alternate(ways, 20 * options.repeats, options.device), PEER)

@@ -8,15 +8,16 @@ medians are compared. One CPU thread is timed by the processor seconds it used, 
 """
 
 import argparse
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from timing import Timing, keep
 from tokenizers import Tokenizer, models
 from torch import Tensor
 from torch.nn import functional
@@ -26,6 +27,7 @@ from dr_lib import masking, objectives
 from dr_lib.models import embed, new_bert
 from dr_lib.models.generator import Generator
 from dr_lib.objectives import simlm
+from dr_lib.objectives.encoder_decoder import EncoderDecoder
 from dr_lib.tokens.batch import TokenBatch
 
 LIMIT = 0.6
@@ -33,7 +35,7 @@ PARTS = {
     "masks": [(masking, "whole_word"), (masking, "superset"), (masking, "hide")],
     "generator states": [("dr_lib.models.generator", "hidden_states")],
     "sampling": [(Generator, "fill")],
-    "encoder and decoder states": [(simlm, "hidden_states"), (simlm.Decoder, "forward"), (simlm, "embed")],
+    "encoder and decoder states": [(EncoderDecoder, "states")],
     "vocabulary losses": [(simlm, "predict_tokens")],
 }
 
@@ -102,8 +104,8 @@ def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Gener
     return sum(losses)
 
 
-def measure(options: argparse.Namespace, precision: str) -> float:
-    """Print medians, parts and ratio at one precision; return the ratio."""
+def measure(options: argparse.Namespace, precision: str) -> None:
+    """Print medians, parts and ratio at one precision, and keep the comparison."""
     torch.manual_seed(0)
     sizes = {"layers": options.layers, "hidden": options.hidden, "device": options.device}
     model, helper = (new_bert(options.vocab, seed=seed, **sizes) for seed in (0, 1))
@@ -127,14 +129,16 @@ def measure(options: argparse.Namespace, precision: str) -> float:
             whole.around("step", lambda loss_of=loss_of: step(loss_of))()
             if repeat >= 2:
                 times[name].append(whole.seconds["step"])
-    medians = {name: statistics.median(values) for name, values in times.items()}
+    timings = {name: Timing.of(values) for name, values in times.items()}
+    medians = {name: found.median for name, found in timings.items()}
     tokens = int(batch.attention_mask.sum())
     print(f"\n{precision}: {options.layers} x {options.hidden}, vocabulary {options.vocab}, {tokens} tokens a step")
     for name, seconds in medians.items():
         print(f"  {name:6s} {1000 * seconds:8.1f} ms   {tokens / seconds:10,.0f} tokens/s")
     print(f"  ratio  {medians['ours'] / medians['plain']:8.2f}  (wanted: at most {LIMIT})")
     print_parts(watch, ways["ours"], step, options.steps)
-    return medians["ours"] / medians["plain"]
+    what = f"SimLM step, {precision}, {options.layers} x {options.hidden}, vocabulary {options.vocab}"
+    keep(options.save, what, LIMIT, timings, "ours", "plain")
 
 
 def print_parts(watch: Stopwatch, ours: Callable[[], Tensor], step: Callable[..., None], steps: int) -> None:
@@ -162,6 +166,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, default 1")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for precision in ("bf16", "fp32"):

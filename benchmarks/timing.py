@@ -1,34 +1,55 @@
-"""Time several ways of doing one thing in one run, turn by turn, so that a busy machine slows all of them alike."""
+"""Time several ways of doing one thing in one run, turn by turn, so that a busy machine slows all of them alike.
 
+One CPU thread is timed by the processor seconds it used, so that other programs count little; threads and GPUs by the
+clock on the wall.
+"""
+
+import json
+import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from dr_lib.files import write_json
+from dr_lib.lab.provenance import commit
+from dr_lib.training import runtime
 
 Way = Callable[[], Any]
 
 
 class Timing(NamedTuple):
-    """Wall seconds of one way over all rounds."""
+    """Seconds of one way over all rounds."""
 
     median: float
     quickest: float
 
+    @classmethod
+    def of(cls, seconds: list[float]) -> "Timing":
+        """Of all rounds that count."""
+        return cls(statistics.median(seconds), min(seconds))
 
-def alternate(ways: dict[str, Way], repeats: int, device: str = "cpu") -> dict[str, Timing]:
-    """Time each way over `repeats` rounds, after two rounds that do not count."""
+
+def clock(device: str = "cpu") -> Callable[[], float]:
+    """What tells the seconds: of the processor for one CPU thread, else of the wall."""
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def alternate(ways: dict[str, Way], repeats: int, device: str = "cpu", warm: int = 2) -> dict[str, Timing]:
+    """Time each way over `repeats` rounds, after `warm` rounds that do not count."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats + 2):
+    now, seconds = clock(device), {name: [] for name in ways}
+    for _ in range(repeats + warm):
         for name, way in ways.items():
             wait()
-            start = time.perf_counter()
+            start = now()
             way()
             wait()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: Timing(statistics.median(found[2:]), min(found[2:])) for name, found in seconds.items()}
+            seconds[name].append(now() - start)
+    return {name: Timing.of(found[warm:]) for name, found in seconds.items()}
 
 
 def show(title: str, timings: dict[str, Timing], peer: str) -> None:
@@ -36,7 +57,35 @@ def show(title: str, timings: dict[str, Timing], peer: str) -> None:
     print(f"\n{title}\n  {'':44} median ms  quickest  of {peer}")
     for name, found in timings.items():
         share = found.median / timings[peer].median
-        print(f"  {name:44} {1e3 * found.median:9.3f} {1e3 * found.quickest:9.3f}  {share:.3f}")
+        print(f"  {name:44} {1e3 * found.median:9.3f} {1e3 * found.quickest:9.3f}  {share:.3f}", flush=True)
+
+
+def quickest_of(timings: dict[str, Timing], start: str) -> str:
+    """The quickest, by its median, of the ways whose name begins with `start`."""
+    return min((name for name in timings if name.startswith(start)), key=lambda name: timings[name].median)
+
+
+def keep(path: Path | None, what: str, limit: float, timings: dict[str, Timing], ours: str, peer: str) -> None:
+    """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and found, and by what.
+
+    Args:
+        path: the file, made where it is missing; None keeps nothing.
+        what: line of the table.
+        limit: largest share of the peer's time that is wanted.
+        timings: of all ways.
+        ours, peer: the two that are compared.
+    """
+    if path is None:
+        return
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    shares = {f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name) for name in Timing._fields}
+    row = {"what": what, "wanted": limit, **shares, "ours": ours, "peer": peer}
+    seconds = {name: found._asdict() for name, found in timings.items()}
+    machine = {name: fact for name, fact in runtime.machine_facts().items() if name != "gpus"}
+    facts = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1), "commit": commit()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [other for other in rows if other["what"] != what] + [row | {"seconds": seconds} | facts]
+    write_json(path, {"machine": machine, "threads": torch.get_num_threads(), "rows": rows})
 
 
 def start(threads: int) -> None:

@@ -1,0 +1,37 @@
+"""sentence-transformers, set up as the comparisons need it. It is no part of the project: `make bench` installs it."""
+
+import logging
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from material import PASSAGE_LENGTH, Material
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+OWN_PLACE = Path(__file__).resolve().parents[1] / ".venv" / "bench"
+
+
+def at_hand() -> bool:
+    """Whether sentence-transformers can be imported, from the place where `make bench` puts it or any other."""
+    if OWN_PLACE.is_dir() and str(OWN_PLACE) not in sys.path:
+        sys.path.append(str(OWN_PLACE))
+    if find_spec("sentence_transformers"):
+        return True
+    print("not compared: sentence-transformers is missing (make bench-setup installs it)")
+    return False
+
+
+def sentence_model(
+    found: Material, *, attention: str = "sdpa", dtype: str = "float32", device: str = "cpu"
+) -> "SentenceTransformer":
+    """The encoder of the material there: first state, passages cut as ours are."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
+    options = {"attn_implementation": attention, "dtype": dtype}
+    body = Transformer(str(found.model), max_seq_length=PASSAGE_LENGTH, model_kwargs=options)
+    return SentenceTransformer(modules=[body, Pooling(found.hidden, pooling_mode="cls")], device=device)

@@ -1,0 +1,41 @@
+"""The table of what was wanted and what was found, from the file that the comparisons of one run have filled.
+
+python benchmarks/speed_targets.py _build/speed.json
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+HEADING = "time as a share of the peer's"
+
+
+def table(found: dict) -> str:
+    """A comparison a line: shares of the peer's time by medians and by quickest rounds, and whether it is enough."""
+    rows, machine = found["rows"], found["machine"]
+    dates, loads = sorted({row["date"] for row in rows}), [row["load"] for row in rows]
+    width = max(len(row["what"]) for row in rows)
+    lines = [
+        f"{machine['cpu']}, {found['threads']} thread(s), torch {machine['versions']['torch']}; {' to '.join(dates)}",
+        f"load average of the machine during the run: {min(loads)} to {max(loads)}",
+        "",
+        f"{HEADING:{width}}  wanted  median  quickest",
+    ]
+    for row in rows:
+        enough = "met" if row["by_median"] <= row["wanted"] else "not met"
+        lines.append(
+            f"{row['what']:{width}}  {row['wanted']:6.2f}  {row['by_median']:6.2f}  {row['by_quickest']:8.2f}  {enough}"
+        )
+        lines.append(f"{'':{width}}  {row['ours']} / {row['peer']}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path)
+    print(table(json.loads(parser.parse_args().file.read_text())))
+
+
+if __name__ == "__main__":
+    main()

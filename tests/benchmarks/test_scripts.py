@@ -1,0 +1,102 @@
+"""Every benchmark still runs: each once, at the smallest sizes; peers that are not installed are left out."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+TINY = {
+    "bench_bm25": "--collection {texts} --passages 30 --queries 10 --top 5 --repeats 1",
+    "bench_encode": "--collection {texts} --passages 30 --repeats 1 --layers 1 --hidden 32",
+    "bench_losses": "--tokens 8 --vocab 16 --hidden 8 --repeats 1",
+    "bench_masks": "--batch 4 --length 30 --vocab 50 --repeats 1",
+    "bench_methods": None,  # trains materials for every method: only read here
+    "bench_ngrams": "--passages 20 40 --words 10 --min-count 1 --folder {folder}",
+    "bench_search": "--passages 500 --queries 5 --hidden 8 --repeats 1 --top 3",
+    "bench_simlm_step": "--layers 2 --hidden 32 --vocab 60 --batch 3 --length 24 --steps 1",
+    "bench_step": "--collection {texts} --passages 30 --queries 2 --passages-per-query 2 --steps 1 --rounds 1"
+    " --layers 1 --hidden 32",
+    "bench_tokens": "--passages 50 --batch 8 --repeats 1",
+    "speed": "--collection {texts} --layers 1 --hidden 32 --passages 50 --seconds 0",
+}
+COMPARED = ("bench_bm25", "bench_search", "bench_simlm_step")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory, sentences):
+    """A collection of 60 passages; queries are their first words."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "qrels").mkdir()
+    words = " ".join(sentences).split()
+    rows = [{"_id": f"p{i}", "title": "", "text": " ".join(words[i % 40 :] + words[: i + 1])} for i in range(60)]
+    asked = [{"_id": f"q{i}", "text": " ".join(rows[i]["text"].split()[:4])} for i in range(40)]
+    for name, lines in (("corpus", rows), ("queries", asked)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for split, numbers in (("train", range(30)), ("dev", range(30, 35)), ("test", range(35, 40))):
+        lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\tp{i}\t1" for i in numbers)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, texts, monkeypatch):
+    """Run a script of the folder as `python benchmarks/<name>.py <options>` would."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DR_THREADS", "1")
+    threads = torch.get_num_threads()
+
+    def start(name, options):
+        module = importlib.import_module(name)
+        if name == "bench_ngrams":
+            monkeypatch.setattr(module, "KNOWN", 30_000)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *options.format(texts=texts, folder=tmp_path).split()])
+        module.main()
+
+    yield start
+    torch.set_num_threads(threads)
+
+
+def test_every_script_is_known_here():
+    scripts = {path.stem for path in FOLDER.glob("bench_*.py")} | {"speed"}
+    assert scripts == TINY.keys()
+
+
+def test_make_runs_every_script():
+    makefile = (FOLDER.parent / "Makefile").read_text()
+    compared = re.search(r"COMPARED := (.*)", makefile)[1].split()
+    others = re.search(r"for name in ([a-z_ ]+);.*bench_\$\$name\.py; done", makefile)[1].split()
+    assert {f"bench_{name}" for name in compared + others} | {"speed"} == TINY.keys()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, options in TINY.items() if options))
+def test_script_runs(name, run, capsys):
+    run(name, TINY[name])
+    assert capsys.readouterr().out
+
+
+def test_methods_script_can_be_read(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    assert callable(importlib.import_module("bench_methods").main)
+
+
+def test_what_comparisons_keep_becomes_a_table(run, tmp_path, capsys):
+    kept = tmp_path / "speed.json"
+    for name in COMPARED:
+        run(name, f"{TINY[name]} --save {{folder}}/speed.json")
+    capsys.readouterr()
+    run("speed_targets", str(kept))
+    found = json.loads(kept.read_text())
+    assert found["threads"] == 1 and "cpu" in found["machine"]
+    assert len(found["rows"]) == 6  # BM25: index and search; search: two settings of faiss; SimLM: two precisions
+    printed = capsys.readouterr().out
+    for row in found["rows"]:
+        seconds = row["seconds"]
+        assert row["by_median"] == seconds[row["ours"]]["median"] / seconds[row["peer"]]["median"]
+        line = next(line for line in printed.splitlines() if line.startswith(row["what"]))
+        assert line.endswith("not met") == (row["by_median"] > row["wanted"])
