@@ -22,7 +22,7 @@ TRAIN = "Run the notebook or study that made it on this machine; its finished st
 def find_record(
     study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop", folder: Path | None = None
 ) -> Record:
-    """The one record of this machine with these names; where there are several seeds, the first.
+    """The record of this machine with these names; of several seeds the first, of several runs with it the newest.
 
     Args:
         study: such as "simlm/table08".
@@ -41,7 +41,8 @@ def find_record(
         known = ", ".join(repr(one) for one in dict.fromkeys(record.label for record in records)) or "none"
         problem = "no record of these names" if not labels else "several configurations"
         raise InputError(problem, where=f"{study} at {scale}", fix=f"Name one with --label; there are: {known}.")
-    return min(found, key=lambda record: record.seed)
+    lowest = min(record.seed for record in found)
+    return max((record for record in found if record.seed == lowest), key=lambda record: record.created)
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:

@@ -105,7 +105,8 @@ def dense_card(
         vector=vector, passage=one[settings.title], query_length=settings.query_length,
         passage_length=settings.passage_length,
     )  # fmt: skip
-    use = [_fence(USE_DENSE.format(passages=f"{given}, {second}"), "python"), _fence(states, "python")]
+    note = "transformers may say that weights of a `pooler` are new: no vector is made from them."
+    use = [_fence(USE_DENSE.format(passages=f"{given}, {second}"), "python"), _fence(states, "python"), note]
     what = (
         "A dense retriever: a text becomes one vector, and a passage is relevant where its vector is near the query's."
     )

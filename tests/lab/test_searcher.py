@@ -10,6 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
+from dr_lib.files import json_digest
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of, find_record, models_of
 from dr_lib.lab.job import Job, run_job
@@ -123,6 +124,19 @@ def test_a_collection_that_has_changed_is_not_searched_under_a_record(run, tmp_p
     changed.recipe["collection"]["name"] = recipe.collection.name
     with pytest.raises(InputError, match="has changed since"):
         collection_of(changed)
+
+
+def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
+    record = run[0]
+    others = [(0, "2099-01-01", "a" * 64), (1, "2100-01-01", "b" * 64)]
+    for seed, created, key in others:
+        recipe = record.recipe | {"seed": seed}
+        changed = {"seed": seed, "recipe": recipe, "recipe_digest": json_digest(recipe), "created": created}
+        changed["keys"] = record.keys | {"evaluation": key}
+        record.model_copy(update=changed).save(tmp_path / "records")
+    record.save(tmp_path / "records")
+    assert find_record("tests/search", folder=tmp_path / "records").created == "2099-01-01"
+    assert find_record("tests/search", seed=1, folder=tmp_path / "records").created == "2100-01-01"
 
 
 def test_labels_to_choose_from_are_named(run):
