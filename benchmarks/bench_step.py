@@ -87,6 +87,7 @@ def theirs(
     from sentence_transformers.base.sampler import DefaultBatchSampler
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from torch.utils.data import SequentialSampler
+    from transformers import PrinterCallback
 
     class InOrder(DefaultBatchSampler):
         def __init__(self, dataset: datasets.Dataset, batch_size: int, drop_last: bool, **_: object):
@@ -102,6 +103,7 @@ def theirs(
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=texts, loss=MultipleNegativesRankingLoss(model, scale=50.0)
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.data_collator = marks = Marks(trainer.data_collator)
     marks.valid_label_columns = marks.make.valid_label_columns
     trainer.train()
