@@ -46,6 +46,12 @@ def test_notebook_begins_with_its_title(path):
     assert first.cell_type == "markdown" and first.source.startswith("# ")
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_lays_its_recipe_over_its_scale(path):
+    """Else a few keys given by hand would drop all others of the scale, down to the papers' number of steps."""
+    assert "recipe_for(" not in path.read_text(encoding="utf-8")
+
+
 def test_all_scales_are_there():
     assert {"smoke", "laptop", "gpu", "paper"} == {path.stem for path in SCALES}
 
