@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib.errors import InputError
 from dr_lib.evaluation.nlu_measures import measure
 from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask
-from dr_lib.models.states import hidden_states
+from dr_lib.models.first_state import first_states
 from dr_lib.retrieval.encode import plan
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.store import TokenStore
@@ -71,7 +71,7 @@ class SentenceClassifier(nn.Module):
 
     def logits(self, batch: TokenBatch) -> Tensor:
         """Output `[batch, classes]` (or `[batch, 1]`) float32."""
-        state = torch.tanh(self.dense(hidden_states(self.encoder, batch)[:, 0]))
+        state = torch.tanh(self.dense(first_states(self.encoder, batch)))
         return self.output(self.dropout(state)).float()
 
     def forward(self, batch: NluBatch, generator: torch.Generator) -> dict[str, Tensor]:

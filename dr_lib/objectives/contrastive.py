@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import losses
-from dr_lib.models import encode_in_chunks, hidden_states
+from dr_lib.models import encode_in_chunks, first_states
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.source import Source
 from dr_lib.pairs import Examples, RetrievalBatch, RetrievalBatches
@@ -70,13 +70,13 @@ class Contrastive(Objective):
 
     def encode(self, texts: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` of queries, not normalised."""
-        return self.finished(hidden_states(self.model, texts)[:, 0])
+        return self.finished(first_states(self.model, texts))
 
     def encode_passages(self, texts: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` of passages, not normalised."""
         if self.passage_model is None:
             return self.encode(texts)
-        return self.finished(hidden_states(self.passage_model, texts)[:, 0])
+        return self.finished(first_states(self.passage_model, texts))
 
     def finished(self, vectors: Tensor) -> Tensor:
         """What a method does with the encoder's vectors before they are compared; here nothing."""
