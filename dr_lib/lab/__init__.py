@@ -7,13 +7,16 @@ from importlib import import_module
 from typing import Any
 
 HOMES = {
+    "Answer": "searcher",
     "Asked": "asked",
     "BaseRecipe": "base_recipe",
     "Cache": "cache",
     "Estimates": "budget",
+    "Hit": "searcher",
     "Job": "job",
     "Recipe": "recipe",
     "Record": "records",
+    "Searcher": "searcher",
     "Stage": "stage",
     "Study": "study",
     "StudyError": "study",

@@ -27,8 +27,8 @@ def search_text(answer: Answer, width: int = 100) -> str:
         width: columns of the terminal.
 
     Returns:
-        The query, a line on its judgements if it has any, and two lines a passage: rank, ``*`` where it is judged
-        relevant, score and id; then title and text.
+        The query, a line on its judgements if it has any, and two lines a passage. The first has rank, ``*`` where it
+        is judged relevant, score and id, the second title and text.
 
     Example:
         >>> hit = Hit(1, "p7", "Tides", "The moon pulls.", 3.25, grade=1)
