@@ -3,7 +3,7 @@
 Nogueira et al. 2019; MASTER section 3.3 takes a public one, the DPR-PAQ paper a whole pipeline of them. The small one
 made here starts from the recipe's masked LM on both sides. The attention from decoder to encoder, which a masked LM
 lacks, starts as a copy of each layer's self-attention: it then looks for the like of what was written last, a step
-from copying words, which fresh weights take many times as long to find (Rothe et al. 2020 start them fresh).
+from copying words, which fresh weights take about twice as many steps to find (Rothe et al. 2020 start them fresh).
 """
 
 import copy
