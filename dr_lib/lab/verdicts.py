@@ -30,11 +30,21 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     entries = []
     for key, paper in load_papers().items():
         for claim in paper.claims:
-            records = records_for(study_of(key, claim), scale)
+            records = [one for one in records_for(study_of(key, claim), scale) if can_judge(one, claim)]
             found = verdict(claim, scores_by_label(records)).to_dict()
             about = {"paper": key, "source": claim.source, "statement": claim.statement, "metric": claim.metric}
             entries.append(about | found | evidence(records))
     return entries
+
+
+def can_judge(record: Record, claim: Claim) -> bool:
+    """Whether a record was made on the queries that a claim speaks of.
+
+    The collection that a paper trains on may be stood in for by another one, which is what the scales are for. A second
+    set of queries may not (TREC DL's few, judged in depth): the first set's runs would be counted once more.
+    """
+    named = re.search(r"\bDL ?(?:20)?(19|20)\b", claim.metric or "")
+    return not named or f"dl-20{named[1]}" in record.data["collection"]["name"]
 
 
 def study_of(paper: str, claim: Claim) -> str | None:

@@ -11,7 +11,7 @@ from dr_lib.evaluation.scores import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import records
 from dr_lib.lab.records import Record
-from dr_lib.lab.verdicts import ledger, study_of
+from dr_lib.lab.verdicts import can_judge, ledger, study_of
 
 LEVELS = {"15% / 15%": 0.2, "15% / 30%": 0.2, "30% / 30%": 0.5, "30% / 50%": 0.5, "40% / 60%": 0.5, "30% / 100%": 0.1}
 
@@ -54,6 +54,17 @@ def test_a_table_names_its_study():
     paper = load_paper("simlm")
     assert study_of("simlm", paper.claim("simlm-decoder-100-hurts")) == "simlm/table08"
     assert study_of("simlm", paper.claim("simlm-no-zero-shot")) is None
+
+
+def test_a_claim_about_trec_dl_waits_for_its_queries(recorded):
+    (found, *_) = records.load_records(records.places.records_root() / "laptop")
+    of_cdmae = load_paper("cdmae").claim
+    assert can_judge(found, of_cdmae("cdmae-projection-helps"))
+    assert not can_judge(found, of_cdmae("cdmae-projection-helps-dl19"))
+    judged = {"name": "msmarco-passage/trec-dl-2019/judged", "digest": "c1"}
+    there = found.model_copy(update={"data": {"collection": judged}})
+    assert can_judge(there, of_cdmae("cdmae-projection-helps-dl19"))
+    assert not can_judge(there, of_cdmae("cdmae-projection-helps-dl20"))
 
 
 def test_the_command_prints_the_ledger_as_json(recorded, capsys):
