@@ -10,6 +10,7 @@ from dr_lib.training import runtime
 
 
 def test_thread_count_comes_from_the_setting_first(monkeypatch):
+    monkeypatch.delenv("DR_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert runtime.threads() == 3
     monkeypatch.setenv("DR_THREADS", "5")
