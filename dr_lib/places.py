@@ -25,6 +25,17 @@ def embedded_base() -> Path:
     return project_root() / "book" / "weights" / "base-2x128"
 
 
+def scale_file(name: str) -> Path:
+    """The parameter file of a scale, whether it is there or not."""
+    return project_root() / "notebooks" / "scales" / f"{name}.yaml"
+
+
+def known_scales() -> list[str]:
+    """Names of the scales; the recipes of base models, which lie beside them, are none."""
+    files = scale_file("").parent.glob("*.yaml")
+    return sorted(path.stem for path in files if not path.stem.startswith("base-"))
+
+
 def records_root() -> Path:
     """Records that the book shows, one folder a scale."""
     return project_root() / "book" / "records"

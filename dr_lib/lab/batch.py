@@ -95,11 +95,10 @@ def find_notebooks(sources: Sequence[Path]) -> list[Path]:
 
 def find_scale(scale: str) -> Path:
     """The parameter file of a scale."""
-    folder = places.project_root() / "notebooks" / "scales"
-    for path in (Path(scale), folder / f"{scale}.yaml"):
+    for path in (Path(scale), places.scale_file(scale)):
         if path.is_file():
             return path.resolve()
-    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml") if not path.stem.startswith("base-")))
+    known = ", ".join(places.known_scales())
     raise InputError(f"no scale {scale!r}", where="scale", fix=f"Choose one of {known}, or give a YAML file.")
 
 

@@ -5,7 +5,6 @@ hand over one key, or nothing, and still get a run of the scale's size.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dr_lib import places
@@ -29,16 +28,11 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
         >>> recipe.pretraining.steps, recipe.finetuning.steps
         (7, 12)
     """
-    path = places.project_root() / "notebooks" / "scales" / f"{scale}.yaml"
+    path = places.scale_file(scale)
     if not path.is_file() and not overrides:
-        raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(known(path.parent))}.")
+        raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(places.known_scales())}.")
     start = read_yaml(path)["recipe"] if path.is_file() else {}
     return recipe_for(laid_over(start, overrides or {}), collection)
-
-
-def known(folder: Path) -> list[str]:
-    """Names of the scale files of a folder; base recipes are none."""
-    return sorted(path.stem for path in folder.glob("*.yaml") if not path.stem.startswith("base-"))
 
 
 def laid_over(start: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
