@@ -9,9 +9,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
 
+from dr_lib.tokens import train_wordpiece
 from dr_lib.tokens.batch import TokenBatch
 
 SENTENCES = [
@@ -30,26 +30,13 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Lower-casing WordPiece with BERT's special tokens, ids 0..4 = [PAD] [UNK] [CLS] [SEP] [MASK]."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    raw.normalizer = normalizers.BertNormalizer(lowercase=True)
-    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    raw.train_from_iterator(
-        SENTENCES * 4, trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
-    )
-    raw.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
-    )
+    """Lower-casing WordPiece with BERT's special tokens, ids 0..4 = [PAD] [UNK] [CLS] [SEP] [MASK].
+
+    The same pieces in every process: the library's own trainer breaks ties by chance.
+    """
+    tokenizer = train_wordpiece(SENTENCES * 4, vocab_size=160)
+    tokenizer.model_max_length = 64
+    return tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from dr_lib.evaluation.nlu_tasks import TASKS
 from dr_lib.tokens import TokenStore
 from dr_lib.training import TrainSettings
 
-SETTINGS = TrainSettings(steps=30, learning_rate=5e-3, precision="fp32", checkpoint_every=10)
+SETTINGS = TrainSettings(steps=100, learning_rate=2e-3, precision="fp32", checkpoint_every=10)
 
 
 def sentences_of(count: int, seed: int) -> NluSplit:

@@ -98,7 +98,10 @@ def test_many_open_pairs_are_corrected_for_their_number():
     alone = verdict(claim(pairs[:1]), weak)
     together = verdict(claim(pairs), weak)
     assert alone.state == "held"
-    assert together.pairs[0].state == "inconclusive" and together.pairs[0].interval == alone.pairs[0].interval
+    assert together.pairs[0].state == "inconclusive"
+    one, other = (found.pairs[0].interval for found in (together, alone))
+    # A product of matrices may round a column otherwise when it has more of them.
+    assert (one.mean, one.low, one.high) == pytest.approx((other.mean, other.low, other.high), rel=1e-12)
 
 
 def test_different_numbers_of_seeds_are_compared_by_their_means():

@@ -84,7 +84,7 @@ def test_another_cache_ends_in_the_same_files(bare, cache, tmp_path):
 
 
 def test_a_recipe_runs_on_the_new_collection(bare, cache):
-    asked = asked_of(bare, cache, per_passage=6)
+    asked = asked_of(bare, cache, per_passage=12)
     record = run_job(Job("tests/asked", "none", "smoke", asked.recipe.with_(objective="none")), cache)
     assert record.data["collection"]["name"] == "bare-questions"
     assert len(record.query_ids) == asked.counts["queries"]["test"]

@@ -58,9 +58,10 @@ def test_the_gradient_reaches_the_encoder_and_the_head_only_where_it_predicts(na
 
 @pytest.mark.parametrize("name", METHODS)
 def test_chunks_change_neither_loss_nor_gradient(name, make_loud, batches_of, seeded):
+    """In float64: these vectors are so alike that float32's rounding alone reaches 1e-5 on some machines."""
     found = []
     for values in ({}, {"chunk": 3}):
-        objective = make_loud(name, **values)
+        objective = make_loud(name, **values).double()
         parts = objective(batches_of(name)(1), seeded())
         parts["loss"].backward()
         slopes = [weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None]
@@ -68,7 +69,7 @@ def test_chunks_change_neither_loss_nor_gradient(name, make_loud, batches_of, se
     (plain, expected), (cut, slope) = found
     assert plain.keys() == cut.keys()
     assert all(cut[key].item() == pytest.approx(plain[key].item(), rel=1e-5, abs=1e-6) for key in plain)
-    assert (slope - expected).norm() / expected.norm() < 1e-5
+    assert (slope - expected).norm() / expected.norm() < 1e-6
 
 
 @pytest.mark.parametrize("name", METHODS)
