@@ -20,6 +20,13 @@ def data_root() -> Path | None:
     return Path(folder).expanduser().resolve() if folder else None
 
 
+def find_data(name: str | Path) -> Path | None:
+    """A file or folder by its path, else by its name under `DR_DATA`; None where there is neither."""
+    root = data_root()
+    choices = [Path(name).expanduser(), *([root / name] if root else [])]
+    return next((path for path in choices if path.exists()), None)
+
+
 def embedded_base() -> Path:
     """The small base model that is part of the book (WordPiece of 8,192, 2 layers x 128)."""
     return project_root() / "book" / "weights" / "base-2x128"

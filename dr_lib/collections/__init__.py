@@ -3,11 +3,22 @@
 `load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder in BEIR layout, or
 passages without questions: a JSON Lines file, a folder of text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the next utterance.
+`made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
 
 from dr_lib.collections.collection import Collection
 from dr_lib.collections.dialogue import CandidateSet, load_candidates, read_exchanges
 from dr_lib.collections.dialogue_formats import Exchange
 from dr_lib.collections.loading import load
+from dr_lib.collections.made import made_dialogues, made_sentence_pairs
 
-__all__ = ["CandidateSet", "Collection", "Exchange", "load", "load_candidates", "read_exchanges"]
+__all__ = [
+    "CandidateSet",
+    "Collection",
+    "Exchange",
+    "load",
+    "load_candidates",
+    "made_dialogues",
+    "made_sentence_pairs",
+    "read_exchanges",
+]

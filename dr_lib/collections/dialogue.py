@@ -12,7 +12,7 @@ import numpy as np
 
 from dr_lib.collections.dialogue_formats import Exchange, find_file
 from dr_lib.errors import InputError
-from dr_lib.places import data_root
+from dr_lib.places import find_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,8 @@ def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None
 
 
 def _place(folder: str | Path) -> Path:
-    root = data_root()
-    choices = [Path(folder).expanduser(), *([root / folder] if root else [])]
-    found = next((path for path in choices if path.is_dir()), None)
-    if found is None:
+    found = find_data(folder)
+    if found is None or not found.is_dir():
         fix = "Give the path of a folder, or its name under DR_DATA."
         raise InputError(f"there is no folder {str(folder)!r}", where="dialogue", fix=fix)
     return found

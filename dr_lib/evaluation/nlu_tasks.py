@@ -13,7 +13,7 @@ import numpy as np
 
 from dr_lib.collections.beir import read_lines
 from dr_lib.errors import InputError
-from dr_lib.places import data_root
+from dr_lib.places import find_data
 
 FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
 SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
@@ -118,7 +118,7 @@ def task_of(task: str | NluTask) -> NluTask:
 
 def file_of(folder: str | Path, split: str) -> Path:
     """The file of a split; `InputError` where there is none."""
-    path = _place(folder) / f"{split}.tsv"
+    path = (find_data(folder) or Path(folder)) / f"{split}.tsv"
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Name a folder that holds this split.")
     return path
@@ -163,8 +163,3 @@ def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
         fix = f"One of {', '.join(names)} is needed."
         raise InputError(f"columns {', '.join(header)[:120]}", where=f"{path} line 1", fix=fix)
     return found[0]
-
-
-def _place(folder: str | Path) -> Path:
-    root, path = data_root(), Path(folder).expanduser()
-    return root / folder if not path.is_dir() and root and (root / folder).is_dir() else path

@@ -48,6 +48,10 @@ class Table(Part):
                 raise InputError(f"{known.count(name)} {what}s are named {name!r}", where=self.id, fix=fix)
         return self.rows[self.labels().index(label)][self.columns.index(column)]
 
+    def column(self, name: str) -> dict[str, Cell]:
+        """The cells of a column by the names of their rows; an unknown column raises as `cell` does."""
+        return {label: self.cell(label, name) for label in self.labels()}
+
 
 class Compare(Part):
     """Which rows must stand in which order: `pairs` of [better, worse] in the column `metric`."""
