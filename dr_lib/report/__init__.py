@@ -3,7 +3,14 @@
 from dr_lib.report.asked import asked_examples, asked_steps
 from dr_lib.report.cases import cases_table, flips_table
 from dr_lib.report.collection_facts import collection_table
-from dr_lib.report.comparison import differences_figure, differences_table, loss_curves, values_figure, values_table
+from dr_lib.report.comparison import (
+    differences_figure,
+    differences_table,
+    loss_curves,
+    spell,
+    values_figure,
+    values_table,
+)
 from dr_lib.report.export import export
 from dr_lib.report.figures import Series, curves, intervals
 from dr_lib.report.findings import findings, measures_table, next_steps
@@ -60,6 +67,7 @@ __all__ = [
     "show",
     "similarity_figure",
     "similarity_table",
+    "spell",
     "table",
     "top_words_figure",
     "training_curves",

@@ -52,6 +52,14 @@ def test_rows_are_named_as_the_files_readers_expect(papers):
     assert papers["simlm"].table("table6").labels()[-1] == "Cross-encoder re-ranker"
 
 
+def test_column_gives_each_row_by_its_name_and_refuses_an_unknown_column(papers):
+    table = papers["simlm"].table("table12")
+    assert list(table.column("MRR@10")) == table.labels()
+    assert table.column("MRR@10")["frozen generator"] == table.cell("frozen generator", "MRR@10") == 38.0
+    with pytest.raises(InputError, match="0 columns are named 'MRR'"):
+        table.column("MRR")
+
+
 def test_spreads_speak_of_claims_and_rows_that_exist(papers):
     by_id = {claim.id: (paper, claim) for paper in papers.values() for claim in paper.claims}
     for claim_id, spreads in SPREADS.items():
