@@ -4,7 +4,8 @@ Page of the book: practice/own-corpus.
 """
 
 import datetime
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dr_lib.lab.cache import Cache
 from dr_lib.lab.provenance import commit, versions
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, thin
-from dr_lib.lab.way import Way, bm25_evaluation, unfold
+from dr_lib.lab.way import Way, unfold
 from dr_lib.training import TrainLog, runtime
 
 
@@ -34,21 +35,16 @@ class Job:
         return f"{self.label} (seed {self.recipe.seed})"
 
 
-def run_job(job: Job, cache: Cache) -> Record:
-    """Build whatever the recipe's evaluation needs and is not there yet, and describe the run."""
-    return record_of(job, unfold(job.recipe), cache)
+def run_job(job: Job, cache: Cache, unfold: Callable[[Recipe], Way] = unfold) -> Record:
+    """Build whatever the run ends with and is not there yet, and describe the stages that this end rests on.
 
-
-def run_bm25(job: Job, cache: Cache) -> Record:
-    """What BM25 alone scores, as a record: for `Study(..., run=run_bm25, unfold=bm25_evaluation)`."""
+    Args:
+        job: what to run.
+        cache: where stages are kept.
+        unfold: gives the way of the job's recipe, as in `Study`.
+    """
     way = unfold(job.recipe)
-    return record_of(job, replace(way, evaluation=bm25_evaluation(job.recipe)), cache)
-
-
-def record_of(job: Job, way: Way, cache: Cache) -> Record:
-    """Build what a way ends with, and describe the stages that this end rests on."""
-    scores = Scores.load(cache.get(way.evaluation) / "scores.json")
-    stages = way.stages()
+    scores, stages = Scores.load(cache.get(way.evaluation) / "scores.json"), way.stages()
     manifests = {name: cache.manifest(stage) for name, stage in stages.items()}
     training = {
         name: training_facts(cache.folder(stages[name]), manifests[name])

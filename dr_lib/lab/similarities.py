@@ -13,10 +13,7 @@ import numpy as np
 from dr_lib.collections import Collection
 from dr_lib.evaluation.similarity import passage_similarities
 from dr_lib.lab.builds import Inputs
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.job import Job, record_of
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import Way, unfold
 from dr_lib.retrieval import Ranking, judged_rows
@@ -25,17 +22,8 @@ DEPTH = 100
 """First passages of each query that are looked at, as in the paper."""
 
 
-def pair_similarities(recipe: Recipe) -> Stage:
-    """The values of `passage_similarities` for a recipe that ends with a retriever."""
-    return _way(recipe).evaluation
-
-
-def run_similarities(job: Job, cache: Cache) -> Record:
-    """A record whose scores are the similarities: for `Study(..., run=run_similarities, unfold=pair_similarities)`."""
-    return record_of(job, _way(job.recipe), cache)
-
-
-def _way(recipe: Recipe) -> Way:
+def unfold_similarities(recipe: Recipe) -> Way:
+    """The way of a recipe that ends with a retriever, gone on to the values of `passage_similarities`."""
     way, split = unfold(recipe), recipe.evaluation.split
     params = {"collection": way.searched.digest, "split": split, "depth": DEPTH}
     build = partial(build_similarities, collection=way.searched, split=split)

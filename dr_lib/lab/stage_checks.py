@@ -17,10 +17,7 @@ from dr_lib.evaluation.answers import holds_answer
 from dr_lib.evaluation.measures import evaluate
 from dr_lib.evaluation.scores import Scores
 from dr_lib.lab.builds import Inputs, document_order, examples
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.job import Job, record_of
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import Way, unfold
 from dr_lib.pairs import TeacherScores
@@ -29,17 +26,12 @@ from dr_lib.retrieval import Ranking
 QUERIES = 5_000
 
 
-def pipeline_checks(recipe: Recipe) -> Stage:
-    """The values of `build_stage_checks` for a recipe that ends with `final="distilled"`."""
-    return _way(recipe).evaluation
+def unfold_checks(recipe: Recipe) -> Way:
+    """The way of a recipe with `final="distilled"`, gone on to the values of `build_stage_checks`.
 
-
-def run_pipeline_checks(job: Job, cache: Cache) -> Record:
-    """A record whose scores are the checks: for `Study(..., run=run_pipeline_checks, unfold=pipeline_checks)`."""
-    return record_of(job, _way(job.recipe), cache)
-
-
-def _way(recipe: Recipe) -> Way:
+    Raises:
+        InputError: another end, whose pipeline has no teacher.
+    """
     if recipe.final != "distilled":
         fix = 'Give the recipe with final="distilled".'
         raise InputError(f"a pipeline that ends with {recipe.final!r} has no teacher to check", where="final", fix=fix)

@@ -22,7 +22,7 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, live_folder, load_records
 from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
-from dr_lib.lab.way import last_stage
+from dr_lib.lab.way import Way, unfold
 
 
 @dataclass
@@ -83,8 +83,8 @@ class Study:
         at_once: how many runs may be under way with an executor; default its number of workers, else one.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
-        run: makes the record of a job (importable where the executor's workers are).
-        unfold: gives the last stage of a recipe, for estimates and to recognise finished runs.
+        unfold: gives the way of a recipe, whose `evaluation` is what a run ends with (importable where the executor's
+            workers are); `lab.unfold_bm25` and the like end elsewhere than in a search by the recipe's retriever.
         progress: whether to show a progress bar.
     """
 
@@ -100,8 +100,7 @@ class Study:
         at_once: int | None = None,
         cache: Cache | None = None,
         records: Path | None = None,
-        run: Callable[[Job, Cache], Record] = run_job,
-        unfold: Callable[[Recipe], Stage] = last_stage,
+        unfold: Callable[[Recipe], Way] = unfold,
         progress: bool = True,
     ):
         if not recipes or not seeds:
@@ -110,7 +109,7 @@ class Study:
         self.executor = executor or InOrder()
         self.at_once = at_once or getattr(executor, "_max_workers", None) or 1
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
-        self._run, self._unfold = run, unfold
+        self._unfold = unfold
         self.jobs = [
             Job(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()
         ]
@@ -123,7 +122,7 @@ class Study:
             StudyError: a run failed; its `result` has the others.
         """
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
-        result, ends = StudyResult(), {job: self._unfold(job.recipe) for job in self.jobs}
+        result, ends = StudyResult(), {job: self._unfold(job.recipe).evaluation for job in self.jobs}
         waiting = [job for job in self.jobs if not self._found(job, ends[job], result)]
         if waiting:
             self._announce([ends[job] for job in waiting])
@@ -133,7 +132,7 @@ class Study:
                 while len(under_way) < self.at_once and (job := self._next(waiting, ends, deadline, bool(under_way))):
                     waiting.remove(job)
                     self._show(bar, job, [ends[job], *(ends[other] for other in waiting)])
-                    under_way[self.executor.submit(self._run, job, self.cache)] = job
+                    under_way[self.executor.submit(run_job, job, self.cache, self._unfold)] = job
                 if not under_way:
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:

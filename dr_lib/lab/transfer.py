@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib.errors import InputError
-from dr_lib.lab.job import run_bm25
 from dr_lib.lab.opening import open_sample
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record
 from dr_lib.lab.specs import CollectionSpec
 from dr_lib.lab.study import Study, StudyError, StudyResult
-from dr_lib.lab.way import bm25_evaluation, last_stage
+from dr_lib.lab.way import unfold, unfold_bm25
 
 BM25 = "BM25"
 
@@ -87,15 +86,14 @@ def zero_shot(
         for shown, spec in specs.items()
     }
     for recipe in (recipe for labelled in there.values() for recipe in labelled.values()):
-        last_stage(recipe)
+        unfold(recipe)
     found = ZeroShot()
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
     for shown, labelled in there.items():
-        own: dict[str, Any] = {"run": run_bm25, "unfold": bm25_evaluation}
-        studies = [({BM25: next(iter(labelled.values()))}, seeds[:1], own)] if bm25 else []
-        for chosen, drawn, how in [*studies, (labelled, seeds, {})]:
+        studies = [({BM25: next(iter(labelled.values()))}, seeds[:1], unfold_bm25)] if bm25 else []
+        for chosen, drawn, way in [*studies, (labelled, seeds, unfold)]:
             left = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
-            result = _run(Study(name, chosen, drawn, minutes=left, **options, **how))
+            result = _run(Study(name, chosen, drawn, minutes=left, unfold=way, **options))
             _join(found.results.setdefault(shown, StudyResult()), result)
     failures = {(f"{label} on {shown}", seed): error
                 for shown, result in found.results.items()

@@ -141,13 +141,8 @@ def check_looks(options: Finetuning, collection: Collection, reported: str | Non
             raise InputError(problem, where="validation.split", fix=fix)
 
 
-def last_stage(recipe: Recipe) -> Stage:
-    """The stage that a run of the recipe ends with."""
-    return unfold(recipe).evaluation
-
-
-def bm25_evaluation(recipe: Recipe) -> Stage:
-    """What BM25 alone scores on the queries of a recipe: the baseline of every table."""
-    collection, options = open_searched(recipe), recipe.evaluation
-    ranking = stages.bm25_ranking(collection, options.split, options.depth, title=recipe.title != "none")
-    return stages.evaluation(collection, options.split, options.measures, ranking)
+def unfold_bm25(recipe: Recipe) -> Way:
+    """The way that ends with what BM25 alone scores on the queries of a recipe: the baseline of every table."""
+    way, options = unfold(recipe), recipe.evaluation
+    ranking = stages.bm25_ranking(way.searched, options.split, options.depth, title=recipe.title != "none")
+    return replace(way, evaluation=stages.evaluation(way.searched, options.split, options.measures, ranking))

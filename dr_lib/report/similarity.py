@@ -56,7 +56,7 @@ def similarity_table(runs: Runs, *, caption: str, how: str = "mean") -> HTML:
     """Both similarities of each system and the gap between them, with 95 % bootstrap intervals over queries.
 
     Args:
-        runs: system -> records of `lab.pair_similarities`, one a seed; the first seed is shown.
+        runs: system -> records of a study with `lab.unfold_similarities`, one a seed; the first seed is shown.
         caption: what is shown.
         how: "mean" or "median" over the passages of a query.
     """

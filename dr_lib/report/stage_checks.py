@@ -1,6 +1,6 @@
 """Where to look when a stage of the pipeline adds nothing: its checks as a table, with what each would mean.
 
-The values come from records of `lab.pipeline_checks`. Page: ideas/pipeline.
+The values come from a study with `lab.unfold_checks`. Page: ideas/pipeline.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ def checks_table(checks: Mapping[str, Runs]) -> HTML:
     """A row a check, a column a collection, and what to think of a striking value.
 
     Args:
-        checks: collection -> label -> records of `lab.pipeline_checks`, one label each; a collection whose queries
-            have no answers lacks one check.
+        checks: collection -> label -> records of a study with `lab.unfold_checks`, one label each; a collection whose
+            queries have no answers lacks one check.
     """
     found = {name: _values(runs) for name, runs in checks.items()}
     known = [check for check in MEANINGS if any(check in values for values in found.values())]

@@ -124,6 +124,7 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -8,11 +8,11 @@ from safetensors.torch import load_file
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
-from dr_lib.lab.job import Job, run_bm25, run_job
+from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.pipeline_builds import build_mined, joined_lists
 from dr_lib.lab.records import load_record
-from dr_lib.lab.stage_checks import mined_values, pipeline_checks, run_pipeline_checks
-from dr_lib.lab.way import bm25_evaluation, unfold
+from dr_lib.lab.stage_checks import mined_values, unfold_checks
+from dr_lib.lab.way import unfold, unfold_bm25
 from dr_lib.retrieval import Ranking
 
 
@@ -140,10 +140,10 @@ def test_an_unknown_end_is_refused_with_the_list(recipe):
 
 def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(whole, cache, tmp_path):
     job = Job("t", "distilled", "smoke", whole.with_(final="distilled"))
-    record = run_pipeline_checks(job, cache)
+    record = run_job(job, cache, unfold_checks)
     found = load_record(record.save(tmp_path / "records"))
     assert len(found.query_ids) == 12
-    assert found.keys["evaluation"] == pipeline_checks(job.recipe).key
+    assert found.keys["evaluation"] == unfold_checks(job.recipe).evaluation.key
     assert {"retriever 1: MRR@10", "mined: BM25 lists them too", "lists: teacher puts a positive first"} <= {
         *found.means
     }
@@ -170,10 +170,10 @@ def test_mined_negatives_are_compared_with_documents_bm25_and_answers(tmp_path):
 
 def test_only_a_distilled_pipeline_can_be_checked(whole):
     with pytest.raises(InputError, match="no teacher"):
-        pipeline_checks(whole)
+        unfold_checks(whole)
 
 
 def test_bm25_leaves_a_record_of_its_own(recipe, cache):
-    record = run_bm25(Job("t", "BM25", "smoke", recipe.with_(objective="none")), cache)
-    assert record.keys["evaluation"] == bm25_evaluation(recipe).key
+    record = run_job(Job("t", "BM25", "smoke", recipe.with_(objective="none")), cache, unfold_bm25)
+    assert record.keys["evaluation"] == unfold_bm25(recipe).evaluation.key
     assert not record.training and record.means["MRR@10"] > 0.6

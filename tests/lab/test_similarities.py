@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from dr_lib.lab.job import Job
+from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.records import load_record
-from dr_lib.lab.similarities import pair_similarities, run_similarities
+from dr_lib.lab.similarities import unfold_similarities
 from dr_lib.lab.way import unfold
 from dr_lib.retrieval import Ranking
 
 
 def test_similarities_are_those_of_the_runs_vectors(tiny_recipe, cache, tmp_path):
     recipe = tiny_recipe.with_(objective="none")
-    record = load_record(run_similarities(Job("t", "row", "smoke", recipe), cache).save(tmp_path / "records"))
-    assert record.keys["evaluation"] == pair_similarities(recipe).key
+    made = run_job(Job("t", "row", "smoke", recipe), cache, unfold_similarities)
+    record = load_record(made.save(tmp_path / "records"))
+    assert record.keys["evaluation"] == unfold_similarities(recipe).evaluation.key
     way = unfold(recipe)
     queries, passages = np.load(cache.get(way.run) / "queries.npy"), np.load(cache.get(way.vectors) / "vectors.npy")
     ranking = Ranking.open(cache.get(way.run) / "ranking")
@@ -29,5 +30,6 @@ def test_similarities_are_those_of_the_runs_vectors(tiny_recipe, cache, tmp_path
 
 def test_similarities_share_everything_with_the_run(tiny_recipe):
     recipe = tiny_recipe.with_(objective="none")
-    own, run = ({stage.key for stage in end.walk()} for end in (pair_similarities(recipe), unfold(recipe).evaluation))
+    ways = unfold_similarities(recipe), unfold(recipe)
+    own, run = ({stage.key for stage in way.evaluation.walk()} for way in ways)
     assert len(own - run) == 1

@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,15 @@ import pytest
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
 from dr_lib.lab.budget import Estimates
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.job import Job
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.study import Study, StudyError
+from dr_lib.lab.way import Way, unfold
 
-RECIPES = {f"{rate:.0%}": Recipe(objective={"name": "mlm", "rate": rate}) for rate in (0.15, 0.3, 0.45)}
+RATES = {f"{rate:.0%}": rate for rate in (0.15, 0.3, 0.45)}
 
 
-def unfold(recipe: Recipe) -> Stage:
+def last_stage(recipe: Recipe) -> Stage:
     """A shared stage, one that is slow and one that is quick; a rate of 45 % fails."""
     rate = recipe.objective.params["rate"]
 
@@ -31,27 +30,25 @@ def unfold(recipe: Recipe) -> Stage:
             raise RuntimeError("loss of step 3 is not finite")
         (folder / "rate.json").write_text(json.dumps(rate))
 
+    def score(folder: Path, inputs: dict[str, Path]) -> None:
+        Scores(["q"], {"MRR@10": np.array([1.0])}).save(folder / "scores.json")
+
     shared = Stage("tokens", 1, {}, lambda folder, inputs: None)
     trained = Stage("trained", 1, {"rate": rate, "seed": recipe.seed}, train, {"tokens": shared}, cost=10.0)
-    return Stage("evaluation", 1, {}, lambda folder, inputs: None, {"trained": trained})
-
-
-def run(job: Job, cache: Cache) -> Record:
-    end = unfold(job.recipe)
-    cache.get(end)
-    return Record(
-        study=job.study, label=job.label, scale=job.scale, seed=job.recipe.seed, recipe=job.recipe.portable(),
-        recipe_digest=job.recipe.digest, keys={"evaluation": end.key}, data={},
-        scores=Scores(["q"], {"MRR@10": np.array([1.0])}).to_dict(), means={"MRR@10": 1.0}, training={}, seconds={},
-        versions={}, machine={}, commit={"id": None, "changed": None}, created="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
+    return Stage("evaluation", 1, {}, score, {"trained": trained})
 
 
 @pytest.fixture
-def study(tmp_path, cache):
+def study(tmp_path, cache, tiny_recipe):
+    way = unfold(tiny_recipe)
+
+    def trial(recipe: Recipe) -> Way:
+        return replace(way, recipe=recipe, evaluation=last_stage(recipe))
+
     def make(labels=("15%", "30%"), **options) -> Study:
         options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "progress": False} | options
-        return Study("simlm/test", {label: RECIPES[label] for label in labels}, run=run, unfold=unfold, **options)
+        recipes = {label: tiny_recipe.with_(objective="mlm", objective__rate=RATES[label]) for label in labels}
+        return Study("simlm/test", recipes, unfold=trial, **options)
 
     return make
 

@@ -18,7 +18,7 @@ from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record
 from dr_lib.lab.study import Study
-from dr_lib.lab.way import bm25_evaluation, unfold
+from dr_lib.lab.way import unfold, unfold_bm25
 from dr_lib.models import DenseEncoder
 from dr_lib.models.masked_lm import load_extra
 from dr_lib.tokens import TokenStore
@@ -187,7 +187,7 @@ def test_a_record_tells_what_was_run_and_no_place(tiny_recipe, cache, tmp_path):
 
 
 def test_bm25_alone_is_evaluated_on_the_same_queries(tiny_recipe, cache):
-    scores = Scores.load(cache.get(bm25_evaluation(tiny_recipe)) / "scores.json")
+    scores = Scores.load(cache.get(unfold_bm25(tiny_recipe).evaluation) / "scores.json")
     assert scores.mean("MRR@10") > 0.6  # each query is three words of its passage
 
 
