@@ -1,16 +1,12 @@
 """MASTER's keyword mask: words are drawn in proportion to a weight, rare ones first of all. Page: ideas/masking."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
 from dr_lib.masking.budget import Budget, piece_budget
-from dr_lib.masking.words import first_pieces, ranked_keys, take_across, take_words
+from dr_lib.masking.words import first_pieces, ranked_keys, take_across
 from dr_lib.tokens.batch import TokenBatch
-
-LastWord = Literal["whole", "skipped"]
 
 
 def keyword(
@@ -20,7 +16,6 @@ def keyword(
     generator: torch.Generator,
     *,
     budget: Budget = "maskable",
-    last_word: LastWord = "whole",
 ) -> Tensor:
     """Draw one mask of whole words per passage, one word after the other with probability in proportion to its weight.
 
@@ -34,14 +29,13 @@ def keyword(
         rate: share of pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
         budget: the pieces that the rate refers to, `"maskable"` ones (as MASTER does) or `"all"`.
-        last_word: `"whole"` hides the word that reaches the budget even if it passes it (the released code);
-            `"skipped"` never passes it, as `whole_word`.
 
     Returns:
-        `[batch, length]` bool, True at hidden pieces, never at special ones.
+        `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches the budget is hidden
+        whole even where it passes it, as in the released code.
 
     Raises:
-        InputError: the rate is outside [0, 1], `budget` or `last_word` is unknown, or the weights do not fit the batch.
+        InputError: the rate is outside [0, 1], `budget` is unknown, or the weights do not fit the batch.
 
     Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus, unknown words by 1.
 
@@ -56,8 +50,6 @@ def keyword(
         [[0, 0, 1, 0, 0]]
     """
     limit = piece_budget(batch, rate, budget)
-    if last_word not in get_args(LastWord):
-        raise InputError(f"unknown value {last_word!r}", where="last_word", fix='Choose "whole" or "skipped".')
     if weights.shape != batch.special.shape:
         raise InputError(
             f"{tuple(weights.shape)} weights for {tuple(batch.special.shape)} pieces",
@@ -70,5 +62,4 @@ def keyword(
     lots = torch.rand(words.shape, generator=generator, device=words.device)
     waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()  # exponential; its -log is Gumbel noise
     scores = weights.float().log() - waiting.log_()
-    keys = ranked_keys(scores.gather(1, words), words, batch.special)
-    return take_across(keys, limit) if last_word == "whole" else take_words(keys, limit)
+    return take_across(ranked_keys(scores.gather(1, words), words, batch.special), limit)

@@ -25,12 +25,11 @@ def test_the_second_word_is_drawn_among_those_left(batch_of, source):
     assert (left_out - expected).abs().max() < 0.015
 
 
-def test_the_last_word_may_pass_the_budget_or_is_skipped(batch_of, source):
+def test_the_last_word_may_pass_the_budget(batch_of, source):
     batch = batch_of([[3, 3]] * 100)
     weights = torch.ones(batch.special.shape)
     assert (masking.keyword(batch, weights, 0.5, source).sum(1) == 3).all()
     assert (masking.keyword(batch, weights, 0.6, source).sum(1) == 6).all()
-    assert (masking.keyword(batch, weights, 0.6, source, last_word="skipped").sum(1) == 3).all()
 
 
 def test_words_of_weight_zero_come_last(batch_of, source):
@@ -49,8 +48,6 @@ def test_edges(batch_of, source):
     assert torch.equal(masking.keyword(batch, weights, 1.0, source), ~batch.special)
     with pytest.raises(InputError, match="weights"):
         masking.keyword(batch, weights[:, :4], 0.5, source)
-    with pytest.raises(InputError, match="last_word"):
-        masking.keyword(batch, weights, 0.5, source, last_word="half")
 
 
 def test_complementary_masks_are_disjoint_and_cover_all_maskable_pieces(batch_of, source):
