@@ -28,22 +28,31 @@ print(model.similarity(queries, passages))
 """
 USE_STATES = """\
 import torch
-from transformers import AutoModel, AutoTokenizer
+{imports}from transformers import AutoModel, AutoTokenizer
 
 tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").eval()
-
+{weights}
 
 def encode(*text, max_length):
     tokens = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt")
     with torch.inference_mode():
         states = model(**tokens).last_hidden_state
-    return {vector}
+    vector = {pooled}
+{projected}    return {vector}
 
 
 query = encode("why does the sea rise and fall", max_length={query_length})
 passage = encode({passage}, max_length={passage_length})
 print(query @ passage.T)
 """
+PROJECTION = {
+    "imports": "from safetensors.torch import load_file\n",
+    "weights": 'weights = load_file("2_Dense/model.safetensors") | load_file("3_LayerNorm/model.safetensors")\n',
+    "projected": """\
+    vector = torch.nn.functional.linear(vector, weights["linear.weight"], weights["linear.bias"])
+    vector = torch.nn.functional.layer_norm(vector, vector.shape[1:], weights["norm.weight"], weights["norm.bias"])
+""",
+}
 USE_CROSS = """\
 from sentence_transformers import CrossEncoder
 
@@ -83,13 +92,12 @@ def dense_card(
         data_licence: of the text that it was trained on.
         asked: who wrote the queries, where it was a model; empty where people did.
     """
-    vector = "states[:, 0]" if settings.pooling == "cls" else "states.mean(dim=1)"
-    vector = f"torch.nn.functional.normalize({vector}, dim=1)" if settings.normalise else vector
     first, second = '"Tides"', '"The moon pulls the water of the sea."'
     one = {"pair": f"{first}, {second}", "joined": '"Tides The moon pulls the water of the sea."', "none": second}
     given = f"({one['pair']})" if settings.title == "pair" else one[settings.title]
+    pooled = {"cls": "the state at the first position", "mean": "the mean of all states"}[settings.pooling]
     facts = {
-        "a vector is": {"cls": "the state at the first position", "mean": "the mean of all states"}[settings.pooling],
+        "a vector is": pooled + (", through a linear layer and LayerNorm" if settings.projection else ""),
         "numbers in it": hidden,
         "compared by": "cosine (vectors have length 1)" if settings.normalise else "inner product",
         "longest passage, pieces": settings.passage_length,
@@ -101,16 +109,25 @@ def dense_card(
         f" {settings.passage_length}. For the vectors of the record set `model.max_seq_length ="
         f" {settings.query_length}` while longer queries are encoded.",
     ]
-    states = USE_STATES.format(
-        vector=vector, passage=one[settings.title], query_length=settings.query_length,
-        passage_length=settings.passage_length,
-    )  # fmt: skip
     note = "transformers may say that weights of a `pooler` are new: no vector is made from them."
-    use = [_fence(USE_DENSE.format(passages=f"{given}, {second}"), "python"), _fence(states, "python"), note]
+    if settings.projection:
+        note += " The linear layer and LayerNorm lie in files of their own, which `AutoModel` does not read."
+    states = _fence(lines_for_states(settings, one[settings.title]), "python")
+    use = [_fence(USE_DENSE.format(passages=f"{given}, {second}"), "python"), states, note]
     what = (
         "A dense retriever: a text becomes one vector, and a passage is relevant where its vector is near the query's."
     )
     return _card(name, what, "sentence-similarity", use, facts, reads, record, data_licence, asked)
+
+
+def lines_for_states(settings: DenseSettings, passage: str) -> str:
+    """Lines of Python that make vectors with transformers alone; `passage` is an example as it is given, quoted."""
+    projection = PROJECTION if settings.projection else dict.fromkeys(PROJECTION, "")
+    return USE_STATES.format(
+        pooled={"cls": "states[:, 0]", "mean": "states.mean(dim=1)"}[settings.pooling], **projection,
+        vector="torch.nn.functional.normalize(vector, dim=1)" if settings.normalise else "vector", passage=passage,
+        query_length=settings.query_length, passage_length=settings.passage_length,
+    )  # fmt: skip
 
 
 def cross_encoder_card(

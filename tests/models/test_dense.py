@@ -8,7 +8,6 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder, hidden_states, save_masked_lm
-from dr_lib.models.exchange import save_dense
 
 
 @pytest.fixture(params=["bert", "electra"])
@@ -105,9 +104,3 @@ def test_an_encoder_without_projection_is_saved_as_before_there_were_any(saved_l
     assert not {"projection", "query_side"} & json.loads((tmp_path / "dense" / "dense.json").read_text()).keys()
     assert not any("projection" in name for name in encoder.state_dict())
     assert [path.name for path in (tmp_path / "dense").glob("*.safetensors")] == ["model.safetensors"]
-
-
-def test_an_encoder_with_a_projection_is_not_exported(saved_lm, tmp_path):
-    encoder = DenseEncoder.from_pretrained(saved_lm[1], projection=True)
-    with pytest.raises(InputError, match="projection cannot be exported"):
-        save_dense(encoder, tmp_path / "out")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.numpy import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from dr_lib.errors import InputError
@@ -33,7 +34,10 @@ def saved(tmp_path, tiny_bert, tiny_tokenizer):
 
     def make(**settings) -> Path:
         save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
-        DenseEncoder.from_pretrained(tmp_path / "base", **SETTINGS, **settings).save(tmp_path / "saved")
+        encoder = DenseEncoder.from_pretrained(tmp_path / "base", **SETTINGS, **settings)
+        for weights in encoder.projection.parameters():  # as after training: no bias of 0, no scale of 1
+            torch.nn.init.normal_(weights, generator=torch.Generator().manual_seed(weights.ndim))
+        encoder.save(tmp_path / "saved")
         return tmp_path / "saved"
 
     return make
@@ -85,7 +89,10 @@ def as_given(settings: dict) -> list[tuple[str, ...]]:
     return [(f"{one} {two}".strip(),) if title == "joined" else (two,) for one, two in both]
 
 
-WAYS = [{}, {"pooling": "mean", "normalise": False}, {"title": "joined"}, {"title": "none"}]
+WAYS = [
+    {}, {"pooling": "mean", "normalise": False}, {"title": "joined"}, {"title": "none"}, {"projection": True},
+    {"projection": True, "pooling": "mean", "normalise": False},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", WAYS)
@@ -93,7 +100,7 @@ def test_the_lines_for_transformers_give_the_same_vectors(saved, tmp_path, setti
     (folder,) = export(saved(**settings), tmp_path / "out")
     card = run(folder, blocks(folder)[1])
     theirs = torch.cat([card["encode"](*texts, max_length=24) for texts in as_given(settings)])
-    np.testing.assert_allclose(theirs.numpy(), ours(folder, tmp_path), atol=2e-6)
+    np.testing.assert_allclose(theirs.numpy(), ours(folder, tmp_path), atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", WAYS)
@@ -102,9 +109,50 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     (folder,) = export(saved(**settings), tmp_path / "out")
     model = run(folder, blocks(folder)[0])["model"]
     given = [texts if len(texts) == 2 else texts[0] for texts in as_given(settings)]
-    np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=2e-6)
+    np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
     assert model.similarity_fn_name == ("cosine" if settings.get("normalise", True) else "dot")
     assert model.max_seq_length == 24
+
+
+def norm_of(rows: np.ndarray, weights: dict[str, np.ndarray]) -> np.ndarray:
+    centred = rows - rows.mean(1, keepdims=True)
+    unit = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    return unit * weights["norm.weight"] + weights["norm.bias"]
+
+
+STEPS = {
+    "Pooling": lambda states, weights: states[:, 0],
+    "Dense": lambda rows, weights: rows @ weights["linear.weight"].T + weights["linear.bias"],
+    "LayerNorm": norm_of,
+    "Normalize": lambda rows, weights: rows / np.linalg.norm(rows, axis=1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_projection_is_written_as_steps_that_give_the_same_vectors(saved, tmp_path, normalise):
+    (folder,) = export(saved(projection=True, normalise=normalise), tmp_path / "out")
+    encoder = DenseEncoder.from_pretrained(folder)
+    tokens = encoder.tokenizer(LONG, return_tensors="pt", truncation=True, max_length=24)
+    with torch.no_grad():
+        rows = encoder.encoder(**tokens).last_hidden_state.numpy()
+    start, *steps = read_json(folder / "modules.json")
+    assert (start["type"], start["path"]) == ("sentence_transformers.models.Transformer", "")
+    assert [step["type"].rsplit(".")[-1] for step in steps] == [*STEPS][: 4 if normalise else 3]
+    for step in steps:
+        file = folder / step["path"] / "model.safetensors"
+        rows = STEPS[step["type"].rsplit(".")[-1]](rows, load_file(file) if file.is_file() else {})
+    passage = ours(folder, tmp_path)[1]  # the one that is LONG without a title
+    np.testing.assert_allclose(rows[0], passage, atol=1e-5)
+
+
+def test_a_projection_is_linear_for_whoever_reads_its_settings(saved, tmp_path):
+    (folder,) = export(saved(projection=True), tmp_path / "out")
+    assert read_json(folder / "2_Dense" / "config.json") == {
+        "in_features": 32, "out_features": 32, "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",  # without a name it would be Tanh
+    }  # fmt: skip
+    assert read_json(folder / "3_LayerNorm" / "config.json") == {"dimension": 32}
+    assert "through a linear layer and LayerNorm" in (folder / "README.md").read_text()
 
 
 def test_a_title_given_as_an_empty_text_would_be_read_differently(saved, tmp_path):
@@ -133,7 +181,7 @@ def test_sentence_transformers_gives_a_re_rankers_logits(saved_reranker, tmp_pat
 
 
 def test_the_exported_folder_opens_here_again(saved, tmp_path):
-    source = saved(normalise=False)
+    source = saved(normalise=False, projection=True)
     (folder,) = export(source, tmp_path / "out")
     (again,) = export(folder, tmp_path / "again")
     states = [DenseEncoder.from_pretrained(place).state_dict() for place in (source, again)]
