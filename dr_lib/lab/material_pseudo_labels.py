@@ -132,7 +132,8 @@ def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe) -> N
         normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
-    scores, rows = retrieval.search(asked, passages, recipe.makers.pseudo_labels.depth, device=runtime.device())
+    depth = recipe.makers.pseudo_labels.depth
+    scores, rows = retrieval.search(asked, passages, depth, device=runtime.device(), progress=True)
     retrieval.Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
 
 

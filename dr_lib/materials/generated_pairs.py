@@ -43,7 +43,7 @@ def store_questions(
         retriever: who finds hard negatives; None leaves them to training, which draws random passages.
         depth: hard negatives a query, random ones where the retriever finds fewer.
         seed: of the order of negatives.
-        progress: show the tokenizer's bar.
+        progress: show bars.
 
     Returns:
         Counts: filtered (questions that passed), queries (distinct ones), pairs, and passages that have a question.
@@ -59,14 +59,16 @@ def store_questions(
     query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
     found = group_examples(query_of, sources[rows], passages=passages)
     if retriever is not None and depth:
-        found = with_negatives(found, retriever, rows[first], depth, seed)
+        found = with_negatives(found, retriever, rows[first], depth, seed, progress)
     TokenStore.build(questions.select(rows[first]), tokenizer, folder / "queries", columns=("text",), progress=progress)
     found.save(folder / "examples")
     covered = len(np.unique(found.positives))
     return {"filtered": len(rows), "queries": len(found), "pairs": len(found.positives), "passages": covered}
 
 
-def with_negatives(examples: Examples, retriever: Retriever, asked: np.ndarray, depth: int, seed: int) -> Examples:
+def with_negatives(
+    examples: Examples, retriever: Retriever, asked: np.ndarray, depth: int, seed: int, progress: bool = True
+) -> Examples:
     """The same examples with what a retriever finds for each query, its positives left out.
 
     Args:
@@ -75,8 +77,9 @@ def with_negatives(examples: Examples, retriever: Retriever, asked: np.ndarray, 
         asked: `[queries]` int64.
         depth: negatives a query.
         seed: of their order, and of random ones that fill up short lists.
+        progress: show a bar.
     """
-    ranking = retriever.best(asked, depth + int(examples.counts().max()))
+    ranking = retriever.best(asked, depth + int(examples.counts().max()), progress)
     positives = np.split(examples.positives, examples.offsets[1:-1])
     negatives = mine_negatives(
         ranking, positives, passages=examples.passages, depth=depth, random_negatives=0, seed=seed

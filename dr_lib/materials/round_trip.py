@@ -33,8 +33,8 @@ PAIRS_AT_ONCE = 1 << 22
 class Retriever(Protocol):
     """Whoever is asked the questions again."""
 
-    def best(self, questions: np.ndarray, k: int) -> Ranking:
-        """The `k` first passages of some questions."""
+    def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
+        """The `k` first passages of some questions, with a bar if `progress`."""
         ...
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -54,9 +54,9 @@ class ByWords:
     index: Bm25
     texts: Dataset
 
-    def best(self, questions: np.ndarray, k: int) -> Ranking:
+    def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
         """See `Retriever`; a passage without a word of the question is never found."""
-        return self.index.search(self.texts[questions]["text"], k)
+        return self.index.search(self.texts[questions]["text"], k, progress=progress)
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """See `Retriever`; minus infinity where no word is shared."""
@@ -78,9 +78,10 @@ class ByVectors:
     passages: np.ndarray
     device: torch.device | str = "cpu"
 
-    def best(self, questions: np.ndarray, k: int) -> Ranking:
+    def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:
         """See `Retriever`."""
-        scores, rows = search(np.asarray(self.questions[questions]), self.passages, k, device=self.device)
+        asked = np.asarray(self.questions[questions])
+        scores, rows = search(asked, self.passages, k, device=self.device, progress=progress)
         return Ranking([str(row) for row in range(len(questions))], rows, scores)
 
     def scores(self, questions: np.ndarray, owners: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -45,6 +45,16 @@ def test_negatives_are_the_best_of_the_retriever_without_the_positives(tmp_path,
         assert sorted(examples.negatives[place]) == sorted(ranked[:5])
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_mining_shows_a_bar(tmp_path, tiny_tokenizer, capfd, progress):
+    vectors = np.eye(7, 4, dtype=np.float32)
+    store_questions(
+        QUESTIONS, SOURCES, np.ones(7, bool), tmp_path, tiny_tokenizer, passages=7,
+        retriever=ByVectors(vectors, vectors), depth=2, progress=progress,
+    )  # fmt: skip
+    assert ("search:" in capfd.readouterr().err) is progress
+
+
 def test_no_question_left_is_an_error_with_a_way_out(tmp_path, tiny_tokenizer):
     with pytest.raises(InputError, match="weaker filter"):
         store_questions(QUESTIONS, SOURCES, np.zeros(7, bool), tmp_path, tiny_tokenizer, passages=6, progress=False)
