@@ -1,5 +1,7 @@
 """SimLM's nested masks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -24,6 +26,16 @@ def test_the_union_hides_the_decoder_rate_on_average(passages, source, encoder_r
     encoder = masking.whole_word(passages, encoder_rate, source)
     decoder = masking.superset(passages, encoder, rate, source, encoder_rate=encoder_rate)
     assert abs(decoder.sum() / (~passages.special).sum() - rate) < 0.02
+
+
+@pytest.mark.parametrize(("pieces", "rate"), [(141, 0.507), (77, 0.517), (37, 0.525)])
+def test_where_special_tokens_count_more_than_the_rate_is_hidden(batch_of, source, pieces, rate):
+    batch = batch_of([[1] * pieces] * 4000)
+    attention = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)  # the second [SEP] of a pair
+    batch = replace(batch, attention_mask=attention)
+    encoder = masking.whole_word(batch, 0.3, source, budget="all")
+    decoder = masking.superset(batch, encoder, 0.5, source, encoder_rate=0.3, budget="all")
+    assert decoder.sum() / (4000 * pieces) == pytest.approx(rate, abs=0.002)
 
 
 def test_the_second_draw_may_take_words_already_hidden(passages, source):

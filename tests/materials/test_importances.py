@@ -45,6 +45,21 @@ def importances_of(store_of, tmp_path):
     return measure
 
 
+@pytest.mark.parametrize(
+    ("texts", "totals", "occurrences"),
+    [
+        (["new york is in new york"], (6, 5, 4, 3), [[2, 2, 1, 1, 2, 2], [2, 1, 1, 1, 2, 0], [1] * 4 + [0] * 2]),
+        (["a b c", "a b d"], (6, 4, 2, 0), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]]),
+    ],
+)
+def test_ngrams_of_the_worked_examples(store_of, tmp_path, texts, totals, occurrences):
+    store = store_of(texts)
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    [block] = counts.blocks(store)
+    assert counts.totals == totals
+    assert [found.tolist() for found in counts.of(block)[:3]] == occurrences
+
+
 @pytest.mark.parametrize(("pmi", "edges"), NEW_YORK)
 def test_new_york_is_in_new_york(importances_of, pmi, edges):
     found = importances_of(["new york is in new york"], pmi=pmi, edges=edges)

@@ -6,17 +6,44 @@ from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.models import new_bert
 
+COPIED, FRESH = {"decoder_layers": 2, "decoder_init": "copy_last"}, {"decoder_layers": 2, "decoder_init": "random"}
+RATES = {"encoder_rate": 0.3, "decoder_rate": 0.5}
+BERT = {"mask_policy": "80_10_10"}
+CONDENSER = {"rate": 0.15, "skip_from": None, "head_layers": 2, "late_mlm": True} | BERT
+PLAIN = {"temperature": 1.0, "normalise": False, "separate": None}
+DEFAULTS = {
+    "mlm": {"rate": 0.15, "unit": "whole_word"} | BERT,
+    "simlm": RATES | COPIED | {"mask_policy": "mask", "generator": "frozen", "generator_weight": 0.2},
+    "encdec_mlm": RATES | COPIED | {"targets": "masked"},
+    "encdec_rtd": RATES | COPIED | {"generator": "frozen"},
+    "autoencoder": COPIED,
+    "condenser": CONDENSER,
+    "cocondenser": CONDENSER,
+    "retromae": RATES | BERT | {"bag_weight": 0.0},
+    "cdmae": RATES | FRESH | BERT | {"noise": 1.0, "window": 4, "projection": True, "decoder_masking": "importance"},
+    "master": RATES | BERT | {"decoder_layers": 2, "tasks": ("mkp", "cmp", "npr", "dor", "gor"), "questions": 10},
+    "ict": PLAIN | {"keep": 0.1},
+    "bfs": PLAIN,
+    "paq": PLAIN | {"negatives": 1, "projection": False},
+    "reddit": PLAIN,
+    "pair": PLAIN | {"negatives": 1, "alpha": 0.1, "candidates": "released"},
+}
+"""What the papers (or, where they are silent, the released codes) set."""
+
 
 def test_names_are_those_of_the_methods():
-    assert {"none", "mlm", "simlm"} <= set(objectives.names())
+    assert set(objectives.names()) == {"none", *DEFAULTS}
 
 
-def test_defaults_are_the_papers_and_settings_are_frozen():
-    simlm = objectives.parameters("simlm")
-    assert (simlm.encoder_rate, simlm.decoder_rate, simlm.decoder_layers, simlm.generator) == (0.3, 0.5, 2, "frozen")
-    assert (simlm.generator_weight, simlm.mask_policy) == (0.2, "mask")
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_the_papers(name):
+    chosen = objectives.parameters(name).model_dump()
+    assert {field: chosen[field] for field in DEFAULTS[name]} == DEFAULTS[name]
+
+
+def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
-        simlm.encoder_rate = 0.1
+        objectives.parameters("simlm").encoder_rate = 0.1
 
 
 def test_unknown_method_is_refused_with_the_list():

@@ -91,12 +91,6 @@ def test_without_the_passage_centric_part_pair_is_paq(make_loud, batches_of, see
     assert losses[0] == losses[1]
 
 
-def test_the_defaults_are_the_papers(make):
-    pair, paq = make("pair").settings, make("paq").settings
-    assert (pair.alpha, pair.candidates, pair.temperature, pair.normalise) == (0.1, "released", 1.0, False)
-    assert (paq.negatives, paq.temperature, paq.normalise, paq.projection) == (1, 1.0, False, False)
-
-
 def test_the_projection_is_linear_and_layer_norm_learns_and_is_saved_beside(make_loud, batches_of, seeded):
     objective, batch = make_loud("paq", projection=True, init_seed=1), batches_of("paq")(0)
     plain = make_loud("paq")
