@@ -56,5 +56,6 @@ class BagOfWords(Objective):
         head = lm_head(self.model)
         logits = functional.linear(head.transform(first), head.weight, head.bias).float()
         words = torch.zeros_like(logits).scatter_(1, batch.input_ids, (~batch.special).float())
-        words[:, list(self.special.values())] = 0
+        for special in self.special.values():
+            words[:, special] = 0
         return -(words * logits.log_softmax(1)).sum(1).div(words.sum(1).clamp(min=1)).mean()
