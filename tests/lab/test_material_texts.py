@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from dr_lib.errors import InputError
 from dr_lib.lab.cache import Cache
@@ -133,6 +133,37 @@ def test_a_public_generator_is_used_as_it_is(recipe, cache, t5_folder, tmp_path)
     moved = t5_folder.rename(tmp_path / "elsewhere")
     again = material("questions", open_means(recipe.with_(makers__questions__model=str(moved))), per_passage=2)
     assert again.key == stage.key and str(tmp_path) not in json.dumps(dict(stage.params))
+
+
+@pytest.fixture
+def gpt2_folder(tmp_path, means):
+    """A public causal LM in miniature: GPT-2's format, its byte-level pieces, and one special token for everything."""
+    raw, end = Tokenizer(models.BPE()), "<|endoftext|>"
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    raw.train_from_iterator(
+        means.collection.passages["text"], trainers.BpeTrainer(vocab_size=300, special_tokens=[end])
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=end, eos_token=end, unk_token=end)
+    torch.manual_seed(0)
+    GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+        )
+    ).save_pretrained(tmp_path / "gpt2")
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    return tmp_path / "gpt2"
+
+
+def test_a_public_language_model_goes_on_from_every_passage(recipe, cache, gpt2_folder):
+    means = open_means(recipe.with_(makers__continuations__model=str(gpt2_folder)))
+    stage = material("continuations", means, new_tokens=9, prompt_tokens=12)
+    assert "continuation_model" not in {one.kind for one in stage.walk()}
+    texts = Texts.open(cache.get(stage))
+    assert np.diff(texts.offsets).tolist() == [1] * 40
+    assert texts.store.tokenizer == TokenStore.open(cache.get(means.passages) / "store").tokenizer
+    assert not [text for text in texts.strings["text"] if "endoftext" in text]
+    with pytest.raises(InputError, match="reads 64"):
+        cache.get(material("continuations", means, new_tokens=32, prompt_tokens=32))
 
 
 def test_a_generator_that_is_not_there_is_refused_before_anything_runs(recipe):
