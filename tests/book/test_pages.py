@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
 
+from dr_lib import objectives
 from dr_lib.report.theme import DARK, LIGHT
 
 BOOK = ROOT / "book"
@@ -84,6 +85,15 @@ def test_every_page_named_in_the_code_exists():
         if not (BOOK / name).is_dir()
     }
     assert not {(path, name) for path, name in named if name not in listed}
+
+
+def test_the_overview_says_of_every_method_what_it_needs_and_what_it_costs():
+    page = (BOOK / "ideas" / "choosing-a-method.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    needs = [name for row in rows if len(row) == 3 for name in re.findall(r"`(\w+)`", row[1])]
+    costs = [name for row in rows if len(row) == 5 for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(needs) == sorted(objectives.names())
+    assert sorted([*costs, "none"]) == sorted(objectives.names())
 
 
 def test_every_verdict_has_a_badge():
