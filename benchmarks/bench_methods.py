@@ -17,10 +17,9 @@ import torch
 from tqdm import tqdm
 
 from dr_lib import lab, objectives, places
-from dr_lib.files import write_json
+from dr_lib.files import read_yaml, write_json
 from dr_lib.lab.builds import open_pretraining
 from dr_lib.lab.provenance import commit
-from dr_lib.lab.recipe import read_yaml
 from dr_lib.training import TrainSettings, runtime
 from dr_lib.training.feed import real_tokens
 from dr_lib.training.optimizer import make_optimizer, trained_parameters

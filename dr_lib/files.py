@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dr_lib.errors import InputError
+
+# libyaml's safe loader where PyYAML was built with it: ten times as fast.
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -51,6 +56,21 @@ def json_digest(value: Any) -> str:
     """SHA-256 (hex) of `value` in canonical JSON: equal content, equal digest, whatever the order of keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
+    except FileNotFoundError:
+        raise InputError("no such file", where=path, fix="Check the path.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None
+    if not isinstance(values, dict):
+        raise InputError("not a mapping of keys to values", where=path, fix="Write one `key: value` a line.")
+    return values
 
 
 def file_digest(path: Path) -> str:

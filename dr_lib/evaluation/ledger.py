@@ -7,15 +7,12 @@ column and rows that exist. Page of the book: the opener of each paper.
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation.papers import Claim, Paper, Table
-
-# libyaml's safe loader where PyYAML was built with it: ten times as fast.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from dr_lib.files import read_yaml
 
 PAPERS = ("simlm", "cdmae", "dpr_paq", "master", "pair")
 
@@ -37,8 +34,10 @@ def load_paper(key: str, folder: Path | None = None) -> Paper:
         >>> paper.table("table8").cell("30% / 50%", "MRR@10")
         38.0
     """
+    if key not in PAPERS:
+        raise InputError(f"no paper {key!r}", where="paper", fix=f"Papers are {', '.join(PAPERS)}.")
     path = (folder or places.project_root() / "book" / "papers") / f"{key}.yaml"
-    content = _read_yaml(path)
+    content = read_yaml(path)
     try:
         paper = Paper.model_validate(content)
     except ValidationError as error:
@@ -56,21 +55,6 @@ def load_papers(folder: Path | None = None) -> dict[str, Paper]:
     papers = {key: load_paper(key, folder) for key in PAPERS}
     _distinct([claim.id for paper in papers.values() for claim in paper.claims], "book/papers: claims")
     return papers
-
-
-def _read_yaml(path: Path) -> Any:
-    fix = "Restore the file."
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, fix=f"Papers are {', '.join(PAPERS)}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise InputError("not valid YAML", where=f"{path}{line}", fix=fix) from None
-    if not isinstance(content, dict):
-        raise InputError("not a mapping of fields", where=path, fix=fix)
-    return content
 
 
 def _where(content: Any, place: tuple[int | str, ...]) -> str:

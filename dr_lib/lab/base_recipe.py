@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from dr_lib.files import json_digest
-from dr_lib.lab.recipe import read_yaml
+from dr_lib.files import json_digest, read_yaml
 from dr_lib.lab.specs import ObjectiveSpec, Pretraining, Spec, explain, is_place
 
 

@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, write_text
+from dr_lib.files import json_digest, read_yaml, write_text
 from dr_lib.lab.evaluation_specs import EvaluationSpec
 from dr_lib.lab.maker_specs import MakersSpec
 from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
@@ -180,21 +180,6 @@ def recipe_for(overrides: Mapping[str, Any] | None = None, collection: str | Non
     """
     recipe = Recipe(**dict(overrides or {}))
     return recipe.with_(collection=str(collection)) if collection else recipe
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, fix="Check the path.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None
-    if not isinstance(values, dict):
-        raise InputError("not a mapping of keys to values", where=path, fix="Write one `key: value` a line.")
-    return values
 
 
 def _put(values: dict[str, Any], path: list[str], value: Any) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.recipe import Recipe, read_yaml, recipe_for
+from dr_lib.files import read_yaml
+from dr_lib.lab.recipe import Recipe, recipe_for
 
 
 def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:

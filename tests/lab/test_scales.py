@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from dr_lib import places
+from dr_lib.files import read_yaml
 from dr_lib.lab.base_recipe import BaseRecipe
-from dr_lib.lab.recipe import read_yaml, recipe_for
+from dr_lib.lab.recipe import recipe_for
 
 FOLDER = places.project_root() / "notebooks" / "scales"
 SCALES = ("smoke", "laptop", "gpu", "paper")
