@@ -18,7 +18,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import most_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
 from dr_lib.objectives.source import Source
 from dr_lib.tokens import TokenBatch, TokenValues
 
@@ -95,15 +95,10 @@ class Cdmae(EncoderDecoder):
         masks = self.random_mask(batch, chosen.encoder_rate, generator), self.decoder_mask(batch, generator)
         read = (self.hide(batch, mask, generator, chosen.mask_policy) for mask in masks)
         encoded, decoded = self.states(batch, *read)
-        encoder_loss, encoder_accuracy = self.ask(batch, encoded, masks[0], chosen.encoder_rate)
-        decoder_loss, decoder_accuracy = self.ask(batch, decoded, masks[1], chosen.decoder_rate)
-        return {
-            "loss": encoder_loss + decoder_loss,
-            "encoder_loss": encoder_loss.detach(),
-            "decoder_loss": decoder_loss.detach(),
-            "encoder_accuracy": encoder_accuracy,
-            "decoder_accuracy": decoder_accuracy,
-        }
+        return two_sides(
+            self.ask(batch, encoded, masks[0], chosen.encoder_rate),
+            self.ask(batch, decoded, masks[1], chosen.decoder_rate),
+        )
 
     def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
         """`[batch, length]` bool, words (or pieces) that are all as likely to be hidden."""

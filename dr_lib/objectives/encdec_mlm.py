@@ -16,7 +16,7 @@ from dr_lib.masking.superset import extra_rate
 from dr_lib.models import most_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
 from dr_lib.tokens.batch import TokenBatch
 
 
@@ -54,16 +54,10 @@ class EncdecMlm(EncoderDecoder):
         encoder_mask, decoder_mask, rates = self.masks(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask))
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        bound = most_masked(encoder_mask, self.settings.encoder_rate)
-        encoder_loss, encoder_accuracy = self.ask(batch, encoded, encoder_mask, bound)
-        decoder_loss, decoder_accuracy = self.ask(batch, decoded, decoder_mask, most_masked(decoder_mask, *rates))
-        return {
-            "loss": encoder_loss + decoder_loss,
-            "encoder_loss": encoder_loss.detach(),
-            "decoder_loss": decoder_loss.detach(),
-            "encoder_accuracy": encoder_accuracy,
-            "decoder_accuracy": decoder_accuracy,
-        }
+        return two_sides(
+            self.ask(batch, encoded, encoder_mask, most_masked(encoder_mask, self.settings.encoder_rate)),
+            self.ask(batch, decoded, decoder_mask, most_masked(decoder_mask, *rates)),
+        )
 
     def masks(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, tuple[float, ...]]:
         """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws that made the second."""

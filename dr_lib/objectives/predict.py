@@ -38,3 +38,18 @@ def predict_tokens(
 def labels_at(input_ids: Tensor, positions: Tensor) -> Tensor:
     """Clean ids where `positions` is True, -100 elsewhere."""
     return input_ids.masked_fill(~positions, IGNORED)
+
+
+def two_sides(encoder: tuple[Tensor, Tensor], decoder: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    """What a step reports: the sum of both losses, and loss and accuracy of each side.
+
+    Args:
+        encoder, decoder: loss and accuracy of a side, as `predict_tokens` gives them.
+    """
+    return {
+        "loss": encoder[0] + decoder[0],
+        "encoder_loss": encoder[0].detach(),
+        "decoder_loss": decoder[0].detach(),
+        "encoder_accuracy": encoder[1],
+        "decoder_accuracy": decoder[1],
+    }

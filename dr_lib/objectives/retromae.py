@@ -16,7 +16,7 @@ from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, most_masked, position_vectors
 from dr_lib.objectives.bag_of_words import bag_of_words
 from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
 from dr_lib.tokens.batch import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -67,17 +67,11 @@ class Retromae(Objective):
         mask = masking.whole_word(batch, chosen.encoder_rate, generator, budget=chosen.budget)
         encoded = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
         decoded = self.decode(batch, encoded[:, :1], generator)
-        bound = most_masked(mask, chosen.encoder_rate)
-        encoder_loss, encoder_accuracy = predict_tokens(self.model, encoded, labels_at(batch.input_ids, mask), bound)
-        every_token = labels_at(batch.input_ids, ~batch.special)
-        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, every_token)
-        parts = {
-            "loss": encoder_loss + decoder_loss,
-            "encoder_loss": encoder_loss.detach(),
-            "decoder_loss": decoder_loss.detach(),
-            "encoder_accuracy": encoder_accuracy,
-            "decoder_accuracy": decoder_accuracy,
-        }
+        masked, every = labels_at(batch.input_ids, mask), labels_at(batch.input_ids, ~batch.special)
+        parts = two_sides(
+            predict_tokens(self.model, encoded, masked, most_masked(mask, chosen.encoder_rate)),
+            predict_tokens(self.model, decoded, every),
+        )
         if chosen.bag_weight:
             bag_loss = bag_of_words(self.model, encoded, batch)
             parts |= {"loss": parts["loss"] + chosen.bag_weight * bag_loss, "bag_loss": bag_loss.detach()}

@@ -18,7 +18,7 @@ from dr_lib.models import Generator, hidden_states, most_masked
 from dr_lib.models.generator import fresh_copy
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
 from dr_lib.tokens.batch import TokenBatch
 
 
@@ -80,17 +80,11 @@ class Simlm(EncoderDecoder):
         """Encoder loss + decoder loss (+ weighted generator loss where it learns), eq. 2."""
         encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        encoder_loss, encoder_accuracy = self.ask(batch, encoder_ids, encoded)
-        decoder_loss, decoder_accuracy = self.ask(batch, decoder_ids, decoded)
-        loss = encoder_loss + decoder_loss
+        parts = two_sides(self.ask(batch, encoder_ids, encoded), self.ask(batch, decoder_ids, decoded))
         if learned:
-            loss = loss + self.settings.generator_weight * learned["generator_loss"]
+            parts["loss"] = parts["loss"] + self.settings.generator_weight * learned["generator_loss"]
         return {
-            "loss": loss,
-            "encoder_loss": encoder_loss.detach(),
-            "decoder_loss": decoder_loss.detach(),
-            "encoder_accuracy": encoder_accuracy,
-            "decoder_accuracy": decoder_accuracy,
+            **parts,
             "encoder_replaced": replaced_share(batch, encoder_ids),
             "decoder_replaced": replaced_share(batch, decoder_ids),
             **{name: value.detach() for name, value in learned.items()},
