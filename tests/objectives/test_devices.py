@@ -8,8 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dr_lib import objectives
+from dr_lib.models import rows_of
 
 METHODS = [name for name in objectives.names() if name != "none"]
+COMPARING = ("ict", "bfs", "paq", "reddit", "pair")  # they predict no token
 UNTOUCHED = {"encoder_rate": 0.0, "decoder_rate": 0.0}
 HIDDEN = {"rate": 1.0, "mask_policy": "mask"}
 CERTAIN = {
@@ -53,6 +55,25 @@ def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(name, valu
     with HostReads() as reads:
         objective(batch, seeded())["loss"].backward()
     assert reads.found <= ON_CPU_ONLY
+
+
+@pytest.mark.parametrize("rate", [None, 0.0, 0.05, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in COMPARING])
+def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, make, batches, seeded, monkeypatch):
+    kept = []
+
+    def checked(mask: torch.Tensor, at_most: int | None = None) -> torch.Tensor:
+        kept.append(at_most is None or int(mask.sum()) <= at_most)
+        return rows_of(mask, at_most)
+
+    for module in ("dr_lib.objectives.predict", "dr_lib.models.generator"):
+        monkeypatch.setattr(f"{module}.rows_of", checked)
+    fields = [field for field in objectives.method(name).settings_type.model_fields if f"_{field}".endswith("_rate")]
+    objective = make(name, **({} if rate is None else dict.fromkeys(fields, rate)))
+    with torch.no_grad():
+        for step in range(2):
+            objective(batches(name)(step), seeded(step))
+    assert kept and all(kept)
 
 
 def step_on(device, name, make, batches, seed: int = 0) -> tuple[float, float]:
