@@ -25,6 +25,7 @@ Reader = Callable[[Path], Iterator["Exchange"]]
 SILENCE = "__SILENCE__"
 PERSONA = ("your persona:", "partner's persona:")
 TURN_MARKS = ("__eou__", "__eot__")
+DSTC7_FIX = "Use the published files, for test with ubuntu_responses_subtask_1.tsv beside them."
 
 
 class Exchange(NamedTuple):
@@ -61,13 +62,14 @@ def read_pairs(path: Path) -> Iterator[Exchange]:
         where = f"{path} line {number}"
         try:
             record = json.loads(line)
-            texts = (*record["context"], record["response"], *record.get("candidates", ()))
+            lists = record["context"], record.get("candidates", [])
+            texts = (*lists[0], record["response"], *lists[1])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             fix = "Give context (a list), response and, outside training, candidates (a list)."
             raise InputError(f"not an exchange ({error!r})", where=where, fix=fix) from None
-        if not all(isinstance(text, str) for text in texts) or isinstance(record["context"], str):
+        if not all(isinstance(text, str) for text in texts) or any(isinstance(one, str) for one in lists):
             raise InputError("context and candidates are lists of texts", where=where, fix="Correct the line.")
-        yield Exchange(tuple(record["context"]), record["response"], tuple(record.get("candidates", ())))
+        yield Exchange(tuple(lists[0]), record["response"], tuple(lists[1]))
 
 
 def read_convai2(path: Path) -> Iterator[Exchange]:
@@ -104,8 +106,9 @@ def read_dstc7(path: Path) -> Iterator[Exchange]:
             given = [option["utterance"] for option in dialogue.get("options-for-correct-answers", ())]
             response = (given or [answers[str(dialogue["example-id"])]])[0]
         except (KeyError, TypeError, AttributeError) as error:
-            fix = "Use the published files, for test with ubuntu_responses_subtask_1.tsv beside them."
-            raise InputError(f"dialogue {place} lacks {error}", where=path, fix=fix) from None
+            raise InputError(f"dialogue {place} lacks {error}", where=path, fix=DSTC7_FIX) from None
+        if not all(isinstance(text, str) for text in (*context, response, *options)):
+            raise InputError(f"dialogue {place} has an utterance that is no text", where=path, fix=DSTC7_FIX)
         yield Exchange(context, response, options if response in options else (response, *options))
 
 
@@ -119,21 +122,32 @@ def _dstc7_answers(path: Path) -> dict[str, str]:
 
 def read_ubuntu(path: Path) -> Iterator[Exchange]:
     """Read a CSV file of Ubuntu v2; of a training file only the rows with label 1."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        columns = rows.fieldnames or []
-        wrong = [name for name in columns if name.startswith("Distractor_")]
-        right = "Utterance" if "Label" in columns else "Ground Truth Utterance"
-        if "Context" not in columns or right not in columns:
-            raise InputError(f"columns {', '.join(columns)}", where=path, fix="Use the published files of Ubuntu v2.")
+    rows = csv.DictReader(f"{line}\n" for _, line in read_lines(path))
+    columns = rows.fieldnames or []
+    wrong = [name for name in columns if name.startswith("Distractor_")]
+    right = "Utterance" if "Label" in columns else "Ground Truth Utterance"
+    if "Context" not in columns or right not in columns:
+        raise InputError(f"columns {', '.join(columns)}", where=path, fix="Use the published files of Ubuntu v2.")
+    for row in _whole_rows(rows, path):
+        if row.get("Label", "1") in ("1", "1.0"):
+            response = _plain(row[right])
+            candidates = (response, *(_plain(row[name]) for name in wrong)) if wrong else ()
+            yield Exchange(_turns(row["Context"]), response, candidates)
+
+
+def _whole_rows(rows: csv.DictReader, path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a CSV file; one with too few or too many cells, or a quote without end, names its line."""
+    try:
         for row in rows:
-            if None in row.values():
+            if None in row or None in row.values():
                 where = f"{path} line {rows.line_num}"
-                raise InputError("a row with too few cells", where=where, fix="Generate the file again.")
-            if row.get("Label", "1") in ("1", "1.0"):
-                response = _plain(row[right])
-                candidates = (response, *(_plain(row[name]) for name in wrong)) if wrong else ()
-                yield Exchange(_turns(row["Context"]), response, candidates)
+                raise InputError(
+                    "a row with another number of cells than the header", where=where, fix="Generate the file again."
+                )
+            yield row
+    except csv.Error as error:
+        fix = "Look for a quote that is not closed, or generate the file again."
+        raise InputError(f"not CSV ({error})", where=f"{path} line {rows.line_num}", fix=fix) from None
 
 
 def _turns(context: str) -> tuple[str, ...]:

@@ -107,7 +107,11 @@ def test_equal_candidates_of_different_contexts_are_one_text():
         ("valid_self_original.txt", "1 hello\n", "line 1: no response"),
         ("ubuntu_dev_subtask_1.json", '[{"example-id": 1}]', "dialogue 0 lacks"),
         ("valid.csv", "a,b\n1,2\n", "columns a, b"),
-        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: a row with too few cells"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: a row with another number"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: a row with another number"),
+        ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not CSV .* quote"),
+        ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "messages-so-far": [{"utterance": None}]}]), "no text"),
+        ("pairs/dev.jsonl", '{"context": ["a"], "response": "b", "candidates": "b"}\n', "are lists of texts"),
         ("pairs/dev.jsonl", '{"context": "a", "response": "b"}\n', "line 1: context and candidates"),
         ("pairs/dev.jsonl", '{"response": "b"}\n', "line 1: not an exchange"),
     ],
@@ -117,6 +121,14 @@ def test_broken_files_are_refused_with_the_place(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         list(read_exchanges(tmp_path))
+
+
+def test_ubuntu_files_may_begin_with_a_mark_but_must_be_utf8(tmp_path):
+    (tmp_path / "test.csv").write_text(UBUNTU, encoding="utf-8-sig")
+    assert [one.response for one in read_exchanges(tmp_path, "test")] == ["the login"]
+    (tmp_path / "test.csv").write_bytes(UBUNTU.replace("hi", "h\xe9").encode("latin-1"))
+    with pytest.raises(InputError, match="line 2: not UTF-8"):
+        list(read_exchanges(tmp_path, "test"))
 
 
 def test_missing_response_split_or_folder_is_refused(tmp_path):
