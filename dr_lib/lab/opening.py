@@ -16,7 +16,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.specs import CollectionSpec, is_place
 from dr_lib.lab.stage import Stage
-from dr_lib.models.masked_lm import locate
+from dr_lib.models.pretrained import locate
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -122,19 +122,27 @@ def find_pairs(name: str) -> Path:
     Raises:
         InputError: there is no such file, saying where it was looked for.
     """
+    return _find_file(name, "pairs/train.jsonl", "pairs")
+
+
+def find_queries(name: str) -> Path:
+    """Find a file of queries by its name in a recipe, as `find_pairs`; in a folder it is `queries.jsonl` or `.gz`."""
+    return _find_file(name, "queries.jsonl", "queries")
+
+
+def _find_file(name: str, inside: str, what: str) -> Path:
     root = places.data_root()
     looked = [Path(name).expanduser(), *([root / name] if root else [])]
     for path in looked:
-        inside = [path / "pairs" / f"train.jsonl{end}" for end in ("", ".gz")]
-        found = next((file for file in (path, *inside) if file.is_file()), None)
+        found = next((file for file in (path, path / inside, path / f"{inside}.gz") if file.is_file()), None)
         if found:
             return found.resolve()
-    fix = "Give a file, or a folder with pairs/train.jsonl; or set DR_DATA to the folder that has it."
-    raise InputError("no file of pairs", where=" or ".join(map(str, looked)), fix=fix)
+    fix = f"Give a file, or a folder with {inside}; or set DR_DATA to the folder that has it."
+    raise InputError(f"no file of {what}", where=" or ".join(map(str, looked)), fix=fix)
 
 
-def pairs_digest(path: Path) -> str:
-    """SHA-256 (hex) of a file of pairs; the second call for an unchanged file is free."""
+def file_content(path: Path) -> str:
+    """SHA-256 (hex) of a file of pairs or queries; the second call for an unchanged file is free."""
     facts = path.stat()
     return _digest_once(path, facts.st_size, facts.st_mtime_ns)
 

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
-from dr_lib.models.masked_lm import attention_for, locate, refuse_missing, unreadable
-from dr_lib.models.quiet import quiet_transformers
+from dr_lib.models.pretrained import attention_for, read_pretrained, refuse_missing
 
 
 def new_causal_lm(
@@ -53,16 +51,7 @@ def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cp
     Raises:
         InputError: nothing to load under that name, or weights missing.
     """
-    source = locate(name_or_path)
-    try:
-        with quiet_transformers():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                source, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                attn_implementation=attention_for(device),
-            )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise unreadable(name_or_path, error) from error
-    lost = sorted(str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]])
+    model, lost = read_pretrained(AutoModelForCausalLM, name_or_path, attn_implementation=attention_for(device))
     refuse_missing(lost, name_or_path, "Name a checkpoint of a causal language model with its head.")
     return model.to(device).eval()
 

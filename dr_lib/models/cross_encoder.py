@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     BertForSequenceClassification,
     ElectraForSequenceClassification,
@@ -21,10 +19,11 @@ from transformers import (
 )
 
 from dr_lib.errors import InputError
-from dr_lib.files import read_json, write_json
+from dr_lib.files import write_json
 from dr_lib.models.first_state import first_states
-from dr_lib.models.masked_lm import attention_for, dropout_settings, locate, refuse_missing, unreadable
+from dr_lib.models.pretrained import attention_for, dropout_settings, locate, read_pretrained, refuse_missing
 from dr_lib.models.quiet import quiet_transformers
+from dr_lib.models.saved_settings import settings_for
 from dr_lib.models.states import attention_bias
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.crossed import Crossing
@@ -88,23 +87,16 @@ class CrossEncoder(nn.Module):
         Raises:
             InputError: no such model, weights missing, or a value that contradicts the saved settings.
         """
-        source = locate(name_or_path)
-        settings = settings_for(Path(source), values)
-        try:
-            with quiet_transformers(), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                config = AutoConfig.from_pretrained(
-                    source, num_labels=1, **({} if dropout is None else dropout_settings(dropout))
-                )
-                model, info = AutoModelForSequenceClassification.from_pretrained(
-                    source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                    attn_implementation=attention_for(device),
-                )  # fmt: skip
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise unreadable(name_or_path, error) from error
-        fresh = set() if (Path(source) / SETTINGS_FILE).is_file() else set(head_weights(model))
-        missing = {str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]]} - fresh
-        refuse_missing(sorted(missing), name_or_path, "Name a checkpoint of this architecture.")
+        file = Path(locate(name_or_path)) / SETTINGS_FILE
+        settings = settings_for(CrossEncoderSettings, file, values)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model, missing = read_pretrained(
+                AutoModelForSequenceClassification, name_or_path, changes={"num_labels": 1} | dropout_settings(dropout),
+                attn_implementation=attention_for(device),
+            )  # fmt: skip
+        fresh = set() if file.is_file() else set(head_weights(model))
+        refuse_missing(sorted(set(missing) - fresh), name_or_path, "Name a checkpoint of this architecture.")
         return cls(model.to(device), settings, load_tokenizer(name_or_path)).eval()
 
     def forward(self, batch: TokenBatch) -> Tensor:
@@ -139,22 +131,3 @@ def head_weights(model: PreTrainedModel) -> list[str]:
     """Names of the weights that a checkpoint without a ranking head lacks: the head, and BERT's pooler below it."""
     inside = f"{model.base_model_prefix}."
     return [name for name in model.state_dict() if not name.startswith(inside) or name.startswith(f"{inside}pooler.")]
-
-
-def settings_for(source: Path, values: dict[str, Any]) -> CrossEncoderSettings:
-    """The settings saved in a folder, else defaults with `values`; a contradiction raises `InputError`."""
-    file = source / SETTINGS_FILE
-    try:
-        given = CrossEncoderSettings(**values)
-        saved = CrossEncoderSettings(**read_json(file)) if file.is_file() else given
-    except (ValidationError, TypeError) as error:
-        valid = ", ".join(CrossEncoderSettings.model_fields)
-        problem = str(error).splitlines()[0]
-        raise InputError(problem, where="CrossEncoder", fix=f"Valid settings: {valid}.") from None
-    for name, value in values.items():
-        if getattr(saved, name) != value:
-            raise InputError(
-                f"trained with {getattr(saved, name)!r}, asked for {value!r}", where=f"{file}: {name}",
-                fix="Use it as it was trained, or train one with the other setting.",
-            )  # fmt: skip
-    return saved

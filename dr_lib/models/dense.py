@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.errors import InputError
-from dr_lib.files import read_json, write_json
+from dr_lib.files import write_json
 from dr_lib.models.first_state import first_states
-from dr_lib.models.masked_lm import load_extra, locate, read_masked_lm, refuse_missing, save_extra
+from dr_lib.models.masked_lm import load_extra, read_masked_lm, save_extra
+from dr_lib.models.pretrained import locate, refuse_missing
 from dr_lib.models.projection import Projection
 from dr_lib.models.quiet import quiet_transformers
+from dr_lib.models.saved_settings import settings_for
 from dr_lib.models.states import hidden_states
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Side
@@ -100,7 +101,7 @@ class DenseEncoder(nn.Module):
         Raises:
             InputError: no such model, weights missing, or a value that contradicts the saved settings.
         """
-        settings = settings_for(locate(name_or_path), values)
+        settings = settings_for(DenseSettings, Path(locate(name_or_path)) / SETTINGS_FILE, values)
         model, missing = read_masked_lm(name_or_path, dropout=dropout, device=device)
         inside = f"{model.base_model_prefix}."
         lost = [name for name in missing if name.startswith(inside)]
@@ -135,30 +136,3 @@ class DenseEncoder(nn.Module):
             self.tokenizer.save_pretrained(folder)
         save_extra({f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}, folder)
         write_json(folder / SETTINGS_FILE, self.settings.identity())
-
-
-def settings_for(source: str, values: dict[str, Any]) -> DenseSettings:
-    """The settings saved in folder `source`, else defaults with `values`; a contradiction raises `InputError`."""
-    file = Path(source) / SETTINGS_FILE
-    if not file.is_file():
-        return checked(values, "DenseEncoder")
-    saved = checked(read_json(file), file)
-    checked(values, "DenseEncoder")
-    for name, value in values.items():
-        if getattr(saved, name) != value:
-            raise InputError(
-                f"trained with {getattr(saved, name)!r}, asked for {value!r}", where=f"{file}: {name}",
-                fix="Use it as it was trained, or train one with the other setting.",
-            )  # fmt: skip
-    return saved
-
-
-def checked(values: dict[str, Any], where: object) -> DenseSettings:
-    """`DenseSettings` from plain values; a wrong one raises `InputError` that names the field and the valid ones."""
-    try:
-        return DenseSettings(**values)
-    except (ValidationError, TypeError) as error:
-        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
-        field = ".".join(map(str, first["loc"])) or "settings"
-        valid = ", ".join(DenseSettings.model_fields)
-        raise InputError(f"{field}: {first['msg']}", where=where, fix=f"Valid settings: {valid}.") from None

@@ -8,21 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
-    BertConfig,
-    BertForMaskedLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.errors import InputError, check_share
+from dr_lib.errors import InputError
+from dr_lib.models.pretrained import attention_for, dropout_settings, read_pretrained, refuse_missing
 from dr_lib.models.quiet import quiet_transformers
-from dr_lib.places import embedded_base
 
 EXTRA_FILE = "extra.safetensors"
 
@@ -111,55 +103,8 @@ def read_masked_lm(
     name_or_path: str | Path, *, dropout: float | None, device: torch.device | str
 ) -> tuple[PreTrainedModel, list[str]]:
     """Read a checkpoint into a masked LM of its kind; also name the weights that it lacks and that were drawn anew."""
-    source = locate(name_or_path)
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(source, **({} if dropout is None else dropout_settings(dropout)))
-            model, info = AutoModelForMaskedLM.from_pretrained(
-                source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                attn_implementation=attention_for(device),
-            )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise unreadable(name_or_path, error) from error
-    missing = [str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]]]
-    return model.to(device).eval(), sorted(missing)
-
-
-def refuse_missing(missing: list[str], where: object, fix: str) -> None:
-    """Raise `InputError` that names the first weights a checkpoint lacks, if it lacks any."""
-    if missing:
-        more = ", ..." if len(missing) > 3 else ""
-        raise InputError(
-            f"the checkpoint lacks {len(missing)} weights ({', '.join(missing[:3])}{more})", where=where, fix=fix
-        )
-
-
-def locate(name_or_path: str | Path) -> str:
-    """The folder or hub name behind `name_or_path`; a local path that is not there raises `InputError`."""
-    if str(name_or_path) == "embedded":
-        name_or_path = embedded_base()
-    path = Path(name_or_path).expanduser()
-    looks_local = path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
-    if (looks_local or path.is_dir()) and not (path / "config.json").is_file():
-        raise InputError("no model here (config.json is missing)", where=path, fix="Check the path, or make the base.")
-    return str(path) if path.is_dir() else str(name_or_path)
-
-
-def unreadable(name_or_path: str | Path, error: Exception) -> InputError:
-    """The error for a model that could not be read, with the first line of the reason."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return InputError(
-        f"cannot be loaded ({reason})", where=name_or_path,
-        fix='Give a folder with config.json and model.safetensors, a hub name (needs the network), or "embedded".',
+    changes, attention = dropout_settings(dropout), attention_for(device)
+    model, missing = read_pretrained(
+        AutoModelForMaskedLM, name_or_path, changes=changes, attn_implementation=attention
     )  # fmt: skip
-
-
-def attention_for(device: torch.device | str) -> str:
-    """The attention implementation that is fastest on `device`."""
-    return "eager" if torch.device(device).type == "cpu" else "sdpa"
-
-
-def dropout_settings(dropout: float) -> dict[str, float]:
-    """Both dropout entries of a BERT-like configuration."""
-    check_share(dropout, "dropout")
-    return {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return model.to(device).eval(), missing

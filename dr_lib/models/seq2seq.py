@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -25,7 +24,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from dr_lib.errors import InputError
-from dr_lib.models.masked_lm import attention_for, locate, refuse_missing, unreadable
+from dr_lib.models.pretrained import attention_for, read_pretrained, refuse_missing
 from dr_lib.models.quiet import quiet_transformers
 
 
@@ -71,18 +70,11 @@ def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu"
     Raises:
         InputError: nothing to load under that name, weights missing, or no token to begin a text with.
     """
-    source = locate(name_or_path)
-    try:
-        with quiet_transformers():
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(
-                source, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-            )
-            if isinstance(model, EncoderDecoderModel):
-                model.set_attn_implementation(attention_for(device))
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise unreadable(name_or_path, error) from error
-    lost = [str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]] if ".pooler." not in str(name)]
-    refuse_missing(sorted(lost), name_or_path, "Name a checkpoint of an encoder-decoder with its head.")
+    model, missing = read_pretrained(AutoModelForSeq2SeqLM, name_or_path)
+    if isinstance(model, EncoderDecoderModel):
+        model.set_attn_implementation(attention_for(device))
+    lost = [name for name in missing if ".pooler." not in name]
+    refuse_missing(lost, name_or_path, "Name a checkpoint of an encoder-decoder with its head.")
     start_id(model)
     return model.to(device).eval()
 
