@@ -4,6 +4,7 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,12 @@ def main(arguments: list[str] | None = None) -> int:
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+    except BrokenPipeError:  # whoever reads our output has seen enough: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        told = f"{error.filename or 'files'}: {error.strerror or error}"
+        print(f"error: {told}. Check the place, its rights and the room on the disk.", file=sys.stderr)
+    return 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -147,9 +153,10 @@ def search_collection(options: argparse.Namespace) -> None:
     """`search`"""
     import shutil
 
-    from dr_lib.lab.searcher import searcher_for
+    from dr_lib.lab.searcher import check_asked, searcher_for
     from dr_lib.report.search_table import search_text
 
+    check_asked([] if options.query is None else [options.query], options.k)
     searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
     width = shutil.get_terminal_size((100, 24)).columns
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):

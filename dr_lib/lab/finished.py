@@ -38,9 +38,10 @@ def find_record(
     found = [record for record in records if label in (None, record.label) and seed in (None, record.seed)]
     labels = list(dict.fromkeys(record.label for record in found))
     if len(labels) != 1:
-        known = ", ".join(repr(one) for one in dict.fromkeys(record.label for record in records)) or "none"
+        known = ", ".join(repr(one) for one in dict.fromkeys(record.label for record in records))
         problem = "no record of these names" if not labels else "several configurations"
-        raise InputError(problem, where=f"{study} at {scale}", fix=f"Name one with --label; there are: {known}.")
+        fix = f"Name one with --label; there are: {known}." if known else f"Name another scale (--scale), or: {TRAIN}"
+        raise InputError(problem, where=f"{study} at {scale}", fix=fix)
     lowest = min(record.seed for record in found)
     return max((record for record in found if record.seed == lowest), key=lambda record: record.created)
 

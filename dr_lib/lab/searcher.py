@@ -88,10 +88,7 @@ class Searcher:
         Raises:
             InputError: an empty query, or `k` below 1.
         """
-        if any(not query.strip() for query in queries):
-            raise InputError("the query is empty", where="search", fix="Ask for something.")
-        if k < 1:
-            raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
+        check_asked(queries, k)
         rankings = {name: system(queries, k) for name, system in self.systems.items()}
         return [self._answer(row, query, rankings) for row, query in enumerate(queries)]
 
@@ -108,6 +105,14 @@ class Searcher:
             Hit(rank, name, title, text, score, (grades or {}).get(name))
             for rank, (name, title, text, score) in enumerate(columns, 1)
         ]
+
+
+def check_asked(queries: Sequence[str], k: int) -> None:
+    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is made."""
+    if any(not query.strip() for query in queries):
+        raise InputError("the query is empty", where="search", fix="Ask for something.")
+    if k < 1:
+        raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
 
 
 def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
@@ -164,10 +169,13 @@ def searcher_for(
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
     """
-    is_record = source.endswith(".json") and Path(source).is_file()
+    is_record = source.endswith(".json") and not Path(source).is_dir()
     dense: dict[str, dict[str, Path]] = {}
     for place in [*([Path(source)] if is_record else []), *models]:
         found, record = open_models(Path(place))
+        if "re-ranker" in found and len(found) == 1:
+            fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
+            raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         dense[record.label if record else place.resolve().name] = found
     collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)

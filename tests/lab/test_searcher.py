@@ -142,3 +142,23 @@ def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
 def test_labels_to_choose_from_are_named(run):
     with pytest.raises(InputError, match="'no pre-training'"):
         find_record("tests/search", "other", scale="smoke")
+
+
+def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    tokenizer, config = load_tokenizer(run[1].base), BertConfig(hidden_size=4, num_attention_heads=1, num_labels=1)
+    config.vocab_size, config.max_position_embeddings = len(tokenizer), 64
+    CrossEncoder(BertForSequenceClassification(config), CrossEncoderSettings(length=32), tokenizer).save(here / "x")
+    (here / "file").write_text("")
+    collection = run[1].collection.name
+    for arguments, told in (
+        (["search", collection, "masks", "--model", here / "x"], "searches nothing by itself"),
+        (["search", collection, "masks", "--model", here / "tiny"], "no folder with dense.json"),
+        (["search", here / "gone.json", "masks"], "gone.json: no record"),
+        (["search", here / "gone", "masks", "-k", "0"], "k is 0"),
+        (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
+        (["export", run[2], "--to", here / "file" / "e"], "file"),
+    ):
+        assert main([str(one) for one in arguments]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and told in line
