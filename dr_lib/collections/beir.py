@@ -186,6 +186,11 @@ def _query(record: Record, where: str) -> Query:
     )
 
 
+def query_text(record: Record, where: str) -> str:
+    """The text of a line of a queries.jsonl; `InputError` where it is missing or is no text."""
+    return _text(record, "text", where, needed=True)
+
+
 def _field(record: Record, name: str, kind: type, default: Any, where: str) -> Any:
     value = record.get(name)
     if value is None:

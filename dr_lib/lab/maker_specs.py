@@ -64,7 +64,7 @@ class PseudoLabelsSpec(Spec):
 
     Args:
         pool: whose queries are labelled: those of the split train, their own labels hidden (the scorer has been trained
-            on them, though), or questions generated about the passages.
+            on them, though), questions generated about the passages, or those of `file`.
         first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR), which
             alone depends on the recipe's seed.
         depth: candidates a query (PAIR's helper: 50).
@@ -74,9 +74,11 @@ class PseudoLabelsSpec(Spec):
         per_passage: questions generated a passage, for the pool "questions".
         labels: "given" takes the labels of the split train as they are, with BM25 negatives, and asks no cross-encoder
             (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
+        file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file with the lines of a
+            queries.jsonl, or its name under DR_DATA.
     """
 
-    pool: Literal["train", "questions"] = "train"
+    pool: Literal["train", "questions", "file"] = "train"
     first: Literal["bm25", "dense"] = "bm25"
     depth: int = Field(default=50, gt=0)
     s_pos: float = Field(default=0.9, ge=0, le=1)
@@ -84,11 +86,14 @@ class PseudoLabelsSpec(Spec):
     probability: Literal["sigmoid", "softmax"] = "sigmoid"
     per_passage: int = Field(default=1, gt=0)
     labels: Literal["given"] | None = None
+    file: str | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> "PseudoLabelsSpec":
         if self.s_neg >= self.s_pos:
             raise ValueError(f"s_neg {self.s_neg} is not below s_pos {self.s_pos}")
+        if (self.pool == "file") is not bool(self.file):
+            raise ValueError('the pool "file" and a file go together')
         return self
 
 

@@ -18,7 +18,7 @@ from dr_lib.lab.builds import Inputs, document_order, encoding_budget, open_enco
 from dr_lib.lab.maker_specs import PaqPairsSpec
 from dr_lib.lab.material_texts import questions
 from dr_lib.lab.means import Means
-from dr_lib.lab.opening import Origin, find_pairs, pairs_digest
+from dr_lib.lab.opening import Origin, file_content, find_pairs
 from dr_lib.lab.stage import Stage
 from dr_lib.materials.file_pairs import SCRATCH, pair_stream, store_pairs
 from dr_lib.materials.generated_pairs import store_questions
@@ -74,7 +74,7 @@ def reddit_pairs(means: Means, *, seed: int = 0) -> Stage:
 def pairs_of_file(means: Means, kind: str, name: str, limit: int | None, seed: int, depth: int) -> Stage:
     """The pairs of a published file with their own passages; the file counts by its content."""
     path = find_pairs(name)
-    params: dict[str, Any] = {"file": pairs_digest(path), "depth": depth, **stages.tokenizer_params(means.base)}
+    params: dict[str, Any] = {"file": file_content(path), "depth": depth, **stages.tokenizer_params(means.base)}
     params |= {"limit": limit, "seed": seed} if limit else {}
     build = partial(build_file_pairs, path=path, base=means.base, limit=limit, seed=seed, depth=depth)
     return Stage(kind, 1, params, build, means.base.inputs("base"), cost=float(path.stat().st_size))

@@ -23,6 +23,7 @@ from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
+from dr_lib.lab.unlabelled import queries_in, unlabelled_queries
 from dr_lib.materials.pseudo_labels import (
     PAPERS_THRESHOLDS,
     Probability,
@@ -50,15 +51,21 @@ def pseudo_labels(means: Means, *, seed: int = 0) -> Stage:
     chosen = means.recipe.makers.pseudo_labels
     if chosen.labels == "given":
         return given_labels(means)
-    asked = means.train_queries
-    if chosen.pool == "questions":
-        asked = questions(means, per_passage=chosen.per_passage, seed=seed)
+    asked = queries_of_pool(means, seed)
     found = candidates(means, asked)
     scores = candidate_scores(means, asked, found, seed)
     params = chosen.model_dump(mode="json", include={"pool", "s_pos", "s_neg", "probability"})
     build = partial(build_pseudo_labels, collection=means.collection, chosen=chosen)
     inputs = {"queries": asked, "candidates": found, "scores": scores}
     return Stage("pseudo_labels", 1, params, build, inputs)
+
+
+def queries_of_pool(means: Means, seed: int) -> Stage:
+    """Whose queries are labelled: tokens of the training queries, or texts that have their tokens beside them."""
+    chosen = means.recipe.makers.pseudo_labels
+    if chosen.pool == "questions":
+        return questions(means, per_passage=chosen.per_passage, seed=seed)
+    return unlabelled_queries(means, chosen.file) if chosen.file else means.train_queries
 
 
 def given_labels(means: Means) -> Stage:
@@ -89,14 +96,14 @@ def candidate_scores(means: Means, asked: Stage, found: Stage, seed: int) -> Sta
         means, means.negatives, means.first_retriever, loss=TRAINED[chosen.probability], seed=seed
     )
     inputs = reranking.tokens(means, "train") | {"candidates": found, "scorer": scorer}
-    if chosen.pool == "questions":
+    if chosen.pool != "train":
         inputs["queries"] = in_tokens_of(reranking.reader_of(means), means, asked)
     cost = reranking.scoring_cost(means, pool_size(means) * chosen.depth)
     return Stage("candidate_scores", 1, {}, build_candidate_scores, inputs, cost=cost)
 
 
 def in_tokens_of(reader: Origin, means: Means, asked: Stage) -> Stage:
-    """Generated questions in the cross-encoder's tokens: as they are, where the tokenizers agree."""
+    """Queries that are texts in the cross-encoder's tokens: as they are, where the tokenizers agree."""
     if reader is means.base or (reader.tokenizer and reader.tokenizer == means.base.tokenizer):
         return asked
     params = {"tokenizer": reader.tokenizer} if reader.tokenizer else {}
@@ -107,18 +114,20 @@ def in_tokens_of(reader: Origin, means: Means, asked: Stage) -> Stage:
 def pool_size(means: Means) -> int:
     """About how many queries there are to label."""
     chosen, collection = means.recipe.makers.pseudo_labels, means.collection
+    if chosen.file:
+        return queries_in(chosen.file)
     return len(collection.qrels("train")) if chosen.pool == "train" else chosen.per_passage * len(collection.passages)
 
 
 def build_question_tokens(folder: Path, inputs: Inputs, *, reader: Origin) -> None:
-    """`store/`: generated questions as token ids of the cross-encoder's tokenizer."""
+    """`store/`: queries that are texts as token ids of the cross-encoder's tokenizer."""
     tokenizer = load_tokenizer(reader.path(inputs, "reader"))
     TokenStore.build(Texts.open(inputs["texts"]).strings, tokenizer, folder / "store", columns=("text",))
 
 
 def build_bm25_candidates(folder: Path, inputs: Inputs, *, collection: Collection, chosen: PseudoLabelsSpec) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
-    asked = Texts.open(inputs["queries"]).strings if chosen.pool == "questions" else collection.queries("train")
+    asked = collection.queries("train") if chosen.pool == "train" else Texts.open(inputs["queries"]).strings
     index = retrieval.Bm25.open(inputs["index"] / "index")
     index.search(asked["text"][:], chosen.depth, progress=True).save(folder / "ranking")
 
@@ -167,7 +176,11 @@ def build_given_labels(folder: Path, inputs: Inputs, *, collection: Collection) 
 
 
 def known_passages(inputs: Inputs, collection: Collection, pool: str) -> list[np.ndarray]:
-    """What the labelling does not see: the judged passages of a training query, or the one a question was made from."""
+    """What the labelling does not see: the judged passages of a training query, or the one a question was made from.
+
+    Of the queries of a file nothing is known.
+    """
     if pool == "train":
         return positives_of(collection, "train")
-    return list(Texts.open(inputs["queries"]).owners()[:, None])
+    owners = Texts.open(inputs["queries"]).owners()[:, None]
+    return list(owners if pool == "questions" else owners[:, :0])

@@ -32,6 +32,7 @@ YOUNGER = (
     ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
     ("makers", "cross_encoder", "start"), ("makers", "pseudo_labels", "labels"),
+    ("makers", "pseudo_labels", "file"),
     *(
         (stage, name)
         for stage in ("finetuning", "second", "distillation")

@@ -1,4 +1,6 @@
-"""PAIR's pseudo-labels as stages on forty passages: from both pools and both retrievers, and what re-runs."""
+"""PAIR's pseudo-labels as stages on forty passages: from every pool and both retrievers, and what re-runs."""
+
+import json
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
 
+SENTENCES = ["what does the decoder see", "how are vectors compared", "hard negatives"]
+WORDS = ["a", "dense", "retriever", "maps", "queries", "and", "passages", "to", "vectors", "and", "compares", "them"]
 ALL = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
 
 
@@ -37,13 +41,27 @@ def labelled(recipe):
     return make
 
 
+@pytest.fixture
+def unlabelled(tmp_path, monkeypatch):
+    """Where to find a file of fourteen distinct queries that nobody has labelled, under DR_DATA."""
+    asked = [*SENTENCES, *(" ".join(WORDS[place : place + 3]) for place in range(11)), SENTENCES[0].upper(), " "]
+    path = tmp_path / "data" / "log" / "queries.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps({"_id": str(row), "text": text}) + "\n" for row, text in enumerate(asked)))
+    monkeypatch.setenv("DR_DATA", str(tmp_path / "data"))
+    return path
+
+
 def by_kind(stage):
     return {one.kind: one for one in stage.walk()}
 
 
-@pytest.mark.parametrize(("pool", "first"), [("train", "bm25"), ("train", "dense"), ("questions", "bm25")])
-def test_pairs_come_from_each_pool_and_each_retriever(pool, first, labelled, cache):
-    means, stage = labelled(pool=pool, first=first, **ALL)
+@pytest.mark.parametrize(
+    ("pool", "first"),
+    [("train", "bm25"), ("train", "dense"), ("questions", "bm25"), ("file", "bm25"), ("file", "dense")],
+)
+def test_pairs_come_from_each_pool_and_each_retriever(pool, first, labelled, unlabelled, cache):
+    means, stage = labelled(pool=pool, first=first, **({"file": "log"} if pool == "file" else {}), **ALL)
     folder = cache.get(stage)
     examples, queries = Examples.open(folder / "examples"), TokenStore.open(folder / "queries")
     found = Ranking.open(cache.get(by_kind(stage)["candidates"]) / "ranking").rows
@@ -54,8 +72,48 @@ def test_pairs_come_from_each_pool_and_each_retriever(pool, first, labelled, cac
     passages = TokenStore.open(cache.get(means.passages) / "store")
     batch = RetrievalBatches(queries, passages, examples, batch_queries=4, passages_per_query=3).batch(0)
     assert len(batch) == 4 and len(batch.passages) == 12
-    if pool == "train":
-        assert len(queries) == 12
+    if pool != "questions":
+        assert len(queries) == (12 if pool == "train" else 14)
+
+
+def test_of_unlabelled_queries_no_passage_is_known(labelled, unlabelled, cache):
+    _, stage = labelled(pool="file", file="log", **ALL)
+    counts = read_json(cache.get(stage) / "counts.json")["chosen"]
+    assert counts["queries"] == 14 and counts["positives"] > 0 and counts["known_retrieved"] == 0
+    assert read_json(cache.get(by_kind(stage)["unlabelled_queries"]) / "counts.json") == {
+        "read": 16, "empty": 1, "repeated": 1,
+    }  # fmt: skip
+
+
+def test_a_file_of_queries_counts_by_its_content(labelled, unlabelled):
+    by_name, by_path = (labelled(pool="file", file=name) for name in ("log", str(unlabelled)))
+    assert by_name[1].key == by_path[1].key != labelled()[1].key
+    assert str(unlabelled.parent) not in json.dumps(by_path[0].recipe.portable())
+    unlabelled.write_text(unlabelled.read_text() + json.dumps({"_id": "n", "text": "one more"}) + "\n")
+    assert labelled(pool="file", file="log")[1].key != by_name[1].key
+
+
+def test_a_recipe_without_a_file_of_queries_keeps_its_digest(recipe):
+    assert "file" not in recipe.portable()["makers"]["pseudo_labels"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"pool": "file"}, "go together"),
+        ({"file": "log"}, "go together"),
+        ({"pool": "file", "file": "nowhere"}, r"no file of queries.*queries\.jsonl"),
+    ],
+)
+def test_a_pool_without_its_file_is_refused(chosen, told, labelled):
+    with pytest.raises(InputError, match=told):
+        labelled(**chosen)
+
+
+def test_a_line_that_is_no_query_is_named(labelled, unlabelled, cache):
+    unlabelled.write_text(unlabelled.read_text() + '{"_id": "n", "question": "who?"}\n')
+    with pytest.raises(InputError, match=r"queries\.jsonl line 17: field text is missing"):
+        cache.get(by_kind(labelled(pool="file", file="log")[1])["unlabelled_queries"])
 
 
 def test_counts_tell_the_labels_and_what_nobody_looked_at(labelled, cache):
@@ -107,12 +165,15 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(wrong, labelled):
         labelled(**wrong)
 
 
-def test_questions_are_read_in_the_scorers_own_tokens(labelled, cache):
+@pytest.mark.parametrize(
+    ("pool", "kind"), [({"pool": "questions"}, "questions"), ({"pool": "file", "file": "log"}, "unlabelled_queries")]
+)
+def test_texts_are_read_in_the_scorers_own_tokens(pool, kind, labelled, unlabelled, cache):
     asked, scored = (
-        by_kind(labelled(pool="questions", **more)[1])["candidate_scores"].inputs["queries"]
+        by_kind(labelled(**pool, **more)[1])["candidate_scores"].inputs["queries"]
         for more in ({}, {"makers__cross_encoder__model": "embedded"})
     )
-    assert asked.kind == "questions" and scored.kind == "tokens"
+    assert asked.kind == kind and scored.kind == "tokens"
     stores = [TokenStore.open(cache.get(stage) / "store") for stage in (asked, scored)]
     assert len(stores[0]) == len(stores[1]) and stores[0].tokenizer != stores[1].tokenizer
 
@@ -146,9 +207,11 @@ def pairs_of(part):
     return list(zip(owners.tolist(), part.positives.tolist(), strict=True))
 
 
-def test_fine_tuning_reads_no_labels_of_generated_questions(recipe):
-    with pytest.raises(InputError, match="pool 'questions'"):
-        unfold(recipe.with_(finetuning__pseudo_labels=True, makers__pseudo_labels__pool="questions"))
+@pytest.mark.parametrize("pool", [{"pool": "questions"}, {"pool": "file", "file": "log"}])
+def test_fine_tuning_reads_no_labels_of_other_queries(pool, recipe):
+    chosen = {f"makers__pseudo_labels__{name}": value for name, value in pool.items()}
+    with pytest.raises(InputError, match=f"pool '{pool['pool']}'"):
+        unfold(recipe.with_(finetuning__pseudo_labels=True, **chosen))
 
 
 def test_a_distilled_retriever_reads_no_pseudo_labels(recipe):
