@@ -1,8 +1,10 @@
-"""MASTER and PAIR on forty passages: what is made for them beforehand, and that they train on it."""
+"""Methods in a recipe: one word brings what each needs; MASTER and PAIR train on what is made for them beforehand."""
 
 import numpy as np
 import pytest
 
+from dr_lib import objectives
+from dr_lib.lab.materials import MATERIALS
 from dr_lib.lab.way import unfold
 from dr_lib.models import load_extra
 from dr_lib.training import TrainLog
@@ -19,6 +21,16 @@ def recipe(tiny_recipe):
 
 def kinds(stage):
     return {one.kind for one in stage.walk()}
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_one_word_brings_a_method_with_its_defaults_and_its_materials(name, recipe):
+    changed = recipe.with_(objective="mlm", objective__rate=0.4).with_(objective=name)
+    assert changed.objective.params["rate"] == 0.4 if name == "mlm" else changed == recipe.with_(objective=name)
+    stage = unfold(changed).pretrained
+    assert (stage is None) is (name == "none")
+    wanted = objectives.parameters(name).materials()
+    assert set(wanted) == set(stage.inputs if stage else ()) & set(MATERIALS)
 
 
 def test_master_trains_on_the_materials_of_its_tasks(recipe, cache):
