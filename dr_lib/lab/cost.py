@@ -11,7 +11,9 @@ from dr_lib.lab.spelling import spell_seconds
 from dr_lib.lab.stage import Stage
 
 # kinds of stages whose cost is in operations
-COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
+COUNTED = (
+    "base", "pretrained", "retriever", "vectors", "span_matcher", "cross_encoder", "reranked", "teacher_scores",
+)  # fmt: skip
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
 
 

@@ -48,7 +48,7 @@ def run_job(job: Job, cache: Cache, unfold: Callable[[Recipe], Way] = unfold) ->
     manifests = {name: cache.manifest(stage) for name, stage in stages.items()}
     training = {
         name: training_facts(cache.folder(stages[name]), manifests[name])
-        for name in ("pretrained", "retriever", "cross_encoder")
+        for name in ("pretrained", "retriever", "span_matcher", "cross_encoder")
         if name in stages and (cache.folder(stages[name]) / "log.json").is_file()
     }
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 
 from dr_lib.lab.specs import Spec, Training
 
+YOUNGER_OF_CROSS_ENCODER = ("start", "span_steps", "span_learning_rate")
+"""Keys of a cross-encoder's training that have come since the first records."""
+
 
 class GeneratorTraining(Training):
     """Training of the question generator or of the continuation model, where no public checkpoint is named.
@@ -29,8 +32,11 @@ class CrossEncoderTraining(Training):
 
     Args:
         model: name or folder of the encoder it starts from; None starts from the recipe's base model.
-        start: "retriever" starts from the encoder that found the candidates, trained, in place of the base model: a
-            small model learns in hundreds of steps from there what it does not in thousands from a masked LM.
+        start: what it starts from in place of the base model. "retriever": the trained encoder that found the
+            candidates. "spans": the base model after it has learnt, without labels, to find the passage that some words
+            stand in; a small model learns passages by heart else and cannot judge new ones.
+        span_steps, span_learning_rate: of that learning, with the other settings as here; they go with "spans", and
+            without a rate of its own it takes the same.
         batch_queries: queries of one step.
         negatives: hard negatives scored beside each positive.
         length: longest pair of query and passage in pieces (SimLM: 192).
@@ -39,7 +45,9 @@ class CrossEncoderTraining(Training):
     """
 
     model: str | None = None
-    start: Literal["retriever"] | None = None
+    start: Literal["retriever", "spans"] | None = None
+    span_steps: int | None = Field(default=None, gt=0)
+    span_learning_rate: float | None = Field(default=None, gt=0)
     steps: int = Field(default=20_000, gt=0)
     learning_rate: float = Field(default=3e-5, gt=0)
     batch_queries: int = Field(default=64, gt=0)
@@ -50,13 +58,24 @@ class CrossEncoderTraining(Training):
 
     @model_validator(mode="after")
     def _one_start(self) -> "CrossEncoderTraining":
-        if self.model and self.start:
+        if self.model and self.start == "retriever":
             raise ValueError("either model or start says where it begins")
+        if (self.start == "spans") is not (self.span_steps is not None) or (self.span_learning_rate and not self.start):
+            raise ValueError('start "spans" and span_steps go together')
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a weight; `start` is named where it is set, so that older keys stay."""
-        return {name: value for name, value in super().identity().items() if name != "start" or value is not None}
+        """Everything that can change a weight; a younger key is named where it is set, so that older keys stay."""
+        return {
+            name: value
+            for name, value in super().identity().items()
+            if name not in YOUNGER_OF_CROSS_ENCODER or value is not None
+        }
+
+    def on_spans(self) -> "CrossEncoderTraining":
+        """The settings of the learning on spans, as those of a training of their own."""
+        own = {"steps": self.span_steps, "learning_rate": self.span_learning_rate or self.learning_rate}
+        return self.model_copy(update={**own, **dict.fromkeys(YOUNGER_OF_CROSS_ENCODER)})
 
 
 class PseudoLabelsSpec(Spec):

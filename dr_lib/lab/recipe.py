@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_yaml, write_text
 from dr_lib.lab.evaluation_specs import EvaluationSpec
-from dr_lib.lab.maker_specs import MakersSpec
+from dr_lib.lab.maker_specs import YOUNGER_OF_CROSS_ENCODER, MakersSpec
 from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
 from dr_lib.lab.specs import (
     CollectionSpec,
@@ -31,7 +31,7 @@ from dr_lib.lab.specs import (
 YOUNGER = (
     ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
-    ("makers", "cross_encoder", "start"), ("makers", "pseudo_labels", "labels"),
+    *(("makers", "cross_encoder", name) for name in YOUNGER_OF_CROSS_ENCODER), ("makers", "pseudo_labels", "labels"),
     ("makers", "pseudo_labels", "file"),
     *(
         (stage, name)

@@ -5,22 +5,29 @@ SimLM Figure 2 (re-ranker and teacher), PAIR section 3.3 (scorer of pseudo-label
 
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dr_lib import retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab import stages
-from dr_lib.lab.builds import Inputs, encoding_budget, examples
+from dr_lib.lab.builds import Inputs, document_order, encoding_budget, examples
 from dr_lib.lab.cost import bert_work
+from dr_lib.lab.maker_specs import CrossEncoderTraining
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
+from dr_lib.materials.span_pairs import store_spans
 from dr_lib.models import CrossEncoder
-from dr_lib.pairs import CrossedBatches
-from dr_lib.tokens import Crossing, TokenStore
-from dr_lib.training import Reranker, runtime, train
+from dr_lib.pairs import CrossedBatches, Examples
+from dr_lib.tokens import Crossing, TokenStore, load_tokenizer
+from dr_lib.training import Reranker, TrainSettings, runtime, train
 from dr_lib.training.reranker import Loss
+
+SPAN_SEED = 0
 
 
 def cross_encoder(
@@ -44,20 +51,53 @@ def cross_encoder(
         problem = f"{queries} training queries cannot fill a batch of {settings.batch_queries}"
         raise InputError(problem, where="makers.cross_encoder.batch_queries", fix="Make its batches smaller.")
     seed = recipe.seed if seed is None else seed
-    identity = {name: value for name, value in settings.identity().items() if name != "model"}
-    params = {
-        "training": identity, "loss": loss, "title": recipe.title != "none", "dropout": recipe.dropout, "seed": seed,
-        **reader.params("reader"), **stages.few_shot_params(recipe),
-    }  # fmt: skip
+    params = training_params(means, settings, seed) | {"loss": loss, **stages.few_shot_params(recipe)}
     inputs = {**tokens(means, "train"), **({"negatives": negatives} if negatives else {})}
-    inputs |= {"start": retriever} if settings.start else reader.inputs("reader")
+    starts = {"retriever": retriever, "spans": span_matcher(means) if settings.start == "spans" else None}
+    inputs |= {"start": starts[settings.start]} if settings.start else reader.inputs("reader")
     build = partial(
         build_cross_encoder, recipe=recipe, collection=means.collection, reader=reader, loss=loss, seed=seed
     )
+    return Stage("cross_encoder", 1, params, build, inputs, resumable=True, **training_cost(means, settings))
+
+
+def span_matcher(means: Means) -> Stage:
+    """A cross-encoder that has learnt which passage some words stand in; `model/` and `log.json`. It needs no label.
+
+    Its seed is a parameter of its own, as that of materials: the runs of a study start from the same.
+    """
+    reader, settings = reader_of(means), means.recipe.makers.cross_encoder.on_spans()
+    passages = {"passages": tokens(means, "train")["passages"]}
+    inputs = passages | {"queries": span_queries(means)} | reader.inputs("reader")
+    build = partial(build_span_matcher, recipe=means.recipe, reader=reader)
+    params, cost = training_params(means, settings, SPAN_SEED), training_cost(means, settings)
+    return Stage("span_matcher", 1, params, build, inputs, resumable=True, **cost)
+
+
+def span_queries(means: Means) -> Stage:
+    """A query a step and place of the batch: some words of a passage; `store/` and `examples/`."""
+    settings, collection = means.recipe.makers.cross_encoder.on_spans(), means.collection
+    count = settings.steps * settings.accumulation * settings.batch_queries
+    params = {"count": count, "collection": collection.digest, "seed": SPAN_SEED}
+    inputs = {"passages": tokens(means, "train")["passages"], **reader_of(means).inputs("reader")}
+    build = partial(build_span_queries, collection=collection, reader=reader_of(means), count=count)
+    return Stage("span_queries", 1, params, build, inputs, cost=count)
+
+
+def training_params(means: Means, settings: CrossEncoderTraining, seed: int) -> dict[str, Any]:
+    """What every training of a cross-encoder depends on, beside what it reads."""
+    recipe, identity = means.recipe, {name: value for name, value in settings.identity().items() if name != "model"}
+    return {
+        "training": identity, "title": recipe.title != "none", "dropout": recipe.dropout, "seed": seed,
+        **reader_of(means).params("reader"),
+    }  # fmt: skip
+
+
+def training_cost(means: Means, settings: CrossEncoderTraining) -> dict[str, Any]:
+    """Operations of a training, and the size of the model; arguments of a `Stage`."""
+    shape = reader_of(means).shape
     pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
-    family = f"{reader.shape.layers}x{reader.shape.hidden}"
-    cost = 3 * scoring_cost(means, pairs)
-    return Stage("cross_encoder", 1, params, build, inputs, resumable=True, cost=cost, family=family)
+    return {"cost": 3 * scoring_cost(means, pairs), "family": f"{shape.layers}x{shape.hidden}"}
 
 
 def reranked(means: Means, scorer: Stage, run: Stage, split: str, depth: int) -> Stage:
@@ -117,22 +157,47 @@ def build_cross_encoder(
     folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection, reader: Origin, loss: Loss, seed: int
 ) -> None:
     """`model/`: the cross-encoder; `log.json`."""
-    settings = recipe.makers.cross_encoder
-    start = inputs["start"] / "model" if settings.start else reader.path(inputs, "reader")
+    start = inputs["start"] / "model" if "start" in inputs else reader.path(inputs, "reader")
+    listed, settings = examples(collection, inputs, recipe), recipe.makers.cross_encoder.settings(seed)
+    fit(start, folder, inputs, listed, settings, recipe=recipe, loss=loss, title="cross-encoder")
+
+
+def build_span_matcher(folder: Path, inputs: Inputs, *, recipe: Recipe, reader: Origin) -> None:
+    """`model/`: the cross-encoder; `log.json`."""
+    settings = recipe.makers.cross_encoder.on_spans().settings(SPAN_SEED)
+    start, listed = reader.path(inputs, "reader"), Examples.open(inputs["queries"] / "examples")
+    fit(start, folder, inputs, listed, settings, recipe=recipe, loss="listwise", title="finding words in passages")
+
+
+def fit(
+    start: Path, folder: Path, inputs: Inputs, listed: Examples, settings: TrainSettings, *, recipe: Recipe, loss: Loss,
+    title: str,
+) -> None:  # fmt: skip
+    """Train a cross-encoder from a saved model or a masked LM on queries with positives and negatives; `model/`."""
+    chosen, seed = recipe.makers.cross_encoder, settings.seed
     encoder = CrossEncoder.from_pretrained(
         start, dropout=recipe.dropout, device=runtime.device(), seed=seed,
-        length=settings.length, title=recipe.title != "none",
+        length=chosen.length, title=recipe.title != "none",
     )  # fmt: skip
     batches = CrossedBatches(
-        crossing_of(encoder, inputs), examples(collection, inputs, recipe), batch_queries=settings.batch_queries,
-        passages_per_query=settings.negatives + 1, seed=seed,
+        crossing_of(encoder, inputs), listed, batch_queries=chosen.batch_queries,
+        passages_per_query=chosen.negatives + 1, seed=seed,
     )  # fmt: skip
     module = Reranker(
-        encoder, passages_per_query=settings.negatives + 1, loss=loss, gradient=settings.gradient,
-        r_drop=settings.r_drop,
-    )  # fmt: skip
-    train(module, batches.batch, settings.settings(seed), folder, title="cross-encoder")
+        encoder, passages_per_query=chosen.negatives + 1, loss=loss, gradient=chosen.gradient, r_drop=chosen.r_drop
+    )
+    train(module, batches.batch, settings, folder, title=title)
     encoder.save(folder / "model")
+
+
+def build_span_queries(folder: Path, inputs: Inputs, *, collection: Collection, reader: Origin, count: int) -> None:
+    """`store/` and `examples/` of `materials.span_pairs`."""
+    documents, positions = document_order(collection)
+    tokenizer = load_tokenizer(reader.path(inputs, "reader"))
+    store_spans(
+        TokenStore.open(inputs["passages"] / "store"), np.lexsort((positions, documents)), folder, tokenizer,
+        count=count, seed=SPAN_SEED,
+    )  # fmt: skip
 
 
 def build_reranked(folder: Path, inputs: Inputs, *, depth: int) -> None:

@@ -1,5 +1,7 @@
 """The cross-encoder's stages on forty passages: trained, re-ranking, teaching, and what their keys depend on."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from dr_lib.lab import reranking, stages
 from dr_lib.lab.builds import examples
 from dr_lib.lab.way import open_means, unfold
 from dr_lib.models import CrossEncoder
-from dr_lib.pairs import TeacherScores
+from dr_lib.pairs import Examples, TeacherScores
 from dr_lib.retrieval import Ranking
 
 
@@ -93,6 +95,33 @@ def test_it_may_start_from_the_retriever(recipe, cache):
     assert len(shared) > 30
     for name in shared:
         torch.testing.assert_close(trained[f"bert.{name}"], retriever[name], rtol=0, atol=1e-7)
+
+
+def test_it_may_start_from_a_model_that_has_learnt_to_find_words(recipe, cache):
+    spans = {"makers__cross_encoder__start": "spans", "makers__cross_encoder__span_steps": 5}
+    hardly = recipe.with_(**spans, makers__cross_encoder__learning_rate=1e-9)
+    stage = scorer_of(open_means(hardly), None)
+    learnt = stage.inputs["start"]
+    assert {name: one.kind for name, one in learnt.inputs.items() if name != "base"} == {
+        "passages": "tokens",
+        "queries": "span_queries",
+    }  # no label
+    trained, before = (load_file(cache.get(one) / "model" / "model.safetensors") for one in (stage, learnt))
+    assert trained.keys() == before.keys()  # the head too is learnt
+    for name, weight in before.items():
+        torch.testing.assert_close(trained[name], weight, rtol=0, atol=1e-7)
+    examples = Examples.open(cache.get(learnt.inputs["queries"]) / "examples")
+    assert len(examples) == 5 * hardly.makers.cross_encoder.batch_queries
+    more = open_means(hardly.with_(makers__cross_encoder__span_steps=6))
+    assert scorer_of(more, None).key != stage.key
+    assert scorer_of(open_means(hardly.with_(seed=3)), None).inputs["start"].key == learnt.key
+    assert json.loads((cache.folder(learnt) / "log.json").read_text())["steps"] == 5
+
+
+def test_steps_on_spans_go_with_that_start(recipe):
+    for values in ({"start": "spans"}, {"span_steps": 5}, {"start": "retriever", "span_steps": 5}):
+        with pytest.raises(InputError, match="go together"):
+            recipe.with_(makers={"cross_encoder": values})
 
 
 def test_it_starts_from_one_model_only(recipe):
