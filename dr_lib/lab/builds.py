@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
+from dr_lib.evaluation.answers import holds_answer
 from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation
 from dr_lib.evaluation.split import evaluate_split
 from dr_lib.lab.opening import Origin
@@ -96,11 +97,23 @@ def build_negatives(
     folder: Path, inputs: Inputs, *, collection: Collection, split: str, options: dict[str, Any]
 ) -> None:
     """`negatives.npy`: `[queries, depth]` int32 hard negatives of each query of a split."""
-    ranking = retrieval.Ranking.open(inputs["ranking"] / "ranking")
-    drawn = retrieval.mine_negatives(
-        ranking, positives_of(collection, split), passages=len(collection.passages), **options
+    ranking, how = retrieval.Ranking.open(inputs["ranking"] / "ranking"), dict(options)
+    right = right_ones(ranking, collection, split, answers=how.pop("answers", None))
+    np.save(
+        folder / "negatives.npy", retrieval.mine_negatives(ranking, right, passages=len(collection.passages), **how)
     )
-    np.save(folder / "negatives.npy", drawn)
+
+
+def right_ones(
+    ranking: retrieval.Ranking, collection: Collection, split: str, *, answers: str | None
+) -> list[np.ndarray]:
+    """Rows that are no negatives of each query of a split: its positives and, for `answers="drop"`, what holds one."""
+    positives = positives_of(collection, split)
+    if answers != "drop":
+        return positives
+    held = holds_answer(ranking.rows, collection.passages, collection.queries(split)["answers"][:])
+    holding = (np.asarray(ranking.rows[query])[found] for query, found in enumerate(held))
+    return [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
 
 
 def positives_of(collection: Collection, split: str) -> list[np.ndarray]:

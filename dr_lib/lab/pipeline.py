@@ -106,9 +106,7 @@ class Pipeline:
         inputs = {"ranking": ranking}
         if mining.with_bm25 and self.means.negatives:
             inputs["also"] = self.means.negatives
-        build = partial(
-            pipeline_builds.build_mined, collection=collection, options=options, drop_answers=mining.answers == "drop"
-        )
+        build = partial(pipeline_builds.build_mined, collection=collection, options=options, answers=mining.answers)
         return Stage("mined", 1, params, build, inputs)
 
     def _finetuned(

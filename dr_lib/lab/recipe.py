@@ -32,7 +32,7 @@ YOUNGER = (
     ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
     ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
     *(("makers", "cross_encoder", name) for name in YOUNGER_OF_CROSS_ENCODER), ("makers", "pseudo_labels", "labels"),
-    ("makers", "pseudo_labels", "file"),
+    ("makers", "pseudo_labels", "file"), ("negatives", "answers"),
     *(
         (stage, name)
         for stage in ("finetuning", "second", "distillation")

@@ -200,12 +200,15 @@ class NegativesSpec(Spec):
         depth: first passages of the ranking to draw from.
         random_negatives: passages from anywhere added to each list.
         seed: seed of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
+        answers: "drop" leaves out passages that hold an accepted answer (DPR, for questions with answers); None keeps
+            them.
     """
 
     source: Literal["bm25"] = "bm25"
     depth: int = Field(default=200, gt=0)
     random_negatives: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
+    answers: Literal["drop"] | None = None
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
@@ -228,7 +231,7 @@ def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
 
     Example:
         >>> keys_at(NegativesSpec, [])
-        ['source', 'depth', 'random_negatives', 'seed']
+        ['source', 'depth', 'random_negatives', 'seed', 'answers']
     """
     for part in path:
         field = model.model_fields.get(part)

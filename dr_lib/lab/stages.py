@@ -84,7 +84,7 @@ def bm25_ranking(collection: Collection, split: str, depth: int, title: bool = T
 
 def bm25_negatives(recipe: Recipe, collection: Collection) -> Stage:
     """Hard negatives of the training queries."""
-    options = recipe.negatives.model_dump(mode="json", exclude={"source"})
+    options = recipe.negatives.model_dump(mode="json", exclude={"source"}, exclude_none=True)
     most = max(len(grades) for grades in collection.qrels("train").values())
     ranking = bm25_ranking(collection, "train", recipe.negatives.depth + most, title=recipe.title != "none")
     build = partial(builds.build_negatives, collection=collection, split="train", options=options)

@@ -99,6 +99,7 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
     for options in filter(None, (recipe.finetuning, recipe.second, recipe.distillation)):
         check_looks(options, collection, recipe.evaluation.split if searched is collection else None)
     check_encoders(recipe)
+    check_answers(recipe, collection)
     longest = max(recipe.passage_length, recipe.query_length)
     if longest > base.shape.positions:
         raise InputError(
@@ -113,6 +114,15 @@ def check_fits(recipe: Recipe, collection: Collection, searched: Collection, bas
             where="finetuning.batch_queries",
             fix="Make batches smaller or take more training queries.",
         )
+
+
+def check_answers(recipe: Recipe, collection: Collection) -> None:
+    """Refuse to drop negatives that hold an answer where no training query has any: nothing would be dropped."""
+    mines = recipe.final not in ("pretrained", "retriever1")
+    for name, part in (("negatives", recipe.negatives), *([("mining", recipe.mining)] if mines else [])):
+        if part.answers == "drop" and not any(collection.queries("train")["answers"]):
+            fix = "Leave it out, or give the queries their answers (queries.jsonl)."
+            raise InputError("no training query has an answer to look for", where=f"{name}.answers", fix=fix)
 
 
 def check_encoders(recipe: Recipe) -> None:

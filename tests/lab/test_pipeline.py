@@ -1,5 +1,7 @@
 """The stages after the first retriever: what each is made from, and that they run on forty passages."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from safetensors.torch import load_file
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.scores import Scores
+from dr_lib.lab.builds import build_negatives
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.pipeline_builds import build_mined, joined_lists
 from dr_lib.lab.records import load_record
@@ -82,7 +85,8 @@ def test_joined_lists_keep_each_passage_once():
     assert joined.tolist() == [[4, 7, -1, 9], [1, -1, 2, -1]]
 
 
-def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, monkeypatch):
+@pytest.mark.parametrize("build", [build_mined, build_negatives])
+def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, build):
     import datasets
 
     texts = ["In Paris.", "In Rome.", "paris again", "Berlin"]
@@ -93,15 +97,35 @@ def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, monkeypatch):
     rows, scores = np.array([[2, 0, 1, 3]]), np.array([[4.0, 3.0, 2.0, 1.0]])
     (tmp_path / "in").mkdir()
     Ranking(["q"], rows, scores).save(tmp_path / "in" / "ranking")
-    options = {"depth": 3, "random_negatives": 0, "seed": 0}
-    found = {}
-    for drop in (False, True):
-        folder = tmp_path / str(drop)
+    options, found = {"depth": 3, "random_negatives": 0, "seed": 0}, {}
+    for answers in ("keep", "drop"):
+        folder = tmp_path / answers
         folder.mkdir()
-        build_mined(folder, {"ranking": tmp_path / "in"}, collection=collection, options=options, drop_answers=drop)
-        found[drop] = set(np.load(folder / "negatives.npy")[0].tolist())
-    assert 2 in found[False]
-    assert 2 not in found[True]
+        told = {"options": options, "answers": answers}
+        if build is build_negatives:
+            told = {"options": options | ({"answers": "drop"} if answers == "drop" else {}), "split": "train"}
+        build(folder, {"ranking": tmp_path / "in"}, collection=collection, **told)
+        found[answers] = set(np.load(folder / "negatives.npy")[0].tolist())
+    assert found == {"keep": {1, 2, 3}, "drop": {1, 3, -1}}
+
+
+def test_dropping_answers_is_a_choice_of_its_own_for_either_kind_of_negatives(recipe, tmp_path):
+    asked = [json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()]
+    (tmp_path / "tiny" / "queries.jsonl").write_text("".join(json.dumps(q | {"answers": ["x"]}) + "\n" for q in asked))
+    second = recipe.with_(final="retriever2")
+    plain, bm25, mined = (
+        unfold(second.with_(**change)).negatives
+        for change in ({}, {"negatives__answers": "drop"}, {"mining__answers": "drop"})
+    )
+    assert "answers" not in plain.inputs["ranking"].inputs["retriever"].inputs["negatives"].params
+    assert len({plain.key, bm25.key, mined.key}) == 3
+    assert plain.params == bm25.params != mined.params
+
+
+@pytest.mark.parametrize(("part", "final"), [("negatives", "retriever1"), ("mining", "retriever2")])
+def test_answers_cannot_be_dropped_where_there_are_none(recipe, part, final):
+    with pytest.raises(InputError, match=f"{part}.answers: no training query has an answer"):
+        unfold(recipe.with_(final=final, **{f"{part}__answers": "drop"}))
 
 
 @pytest.fixture
