@@ -25,6 +25,7 @@ from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
 from dr_lib.pairs.together import together
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import BiEncoder, DistilledBiEncoder, Validation, runtime, train
+from dr_lib.training.checkpoint import load_weights, newest_checkpoint
 
 Inputs = dict[str, Path]
 LOOKS = 0x1D  # sets the draw of dev queries apart from others with the same seed
@@ -124,7 +125,10 @@ def positives_of(collection: Collection, split: str) -> list[np.ndarray]:
 def build_retriever(
     folder: Path, inputs: Inputs, *, recipe: Recipe, base: Origin, collection: Collection, options: Finetuning
 ) -> None:
-    """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`."""
+    """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`.
+
+    Where the best weights are kept, those of the last update lie in `last/` as they do here.
+    """
     encoder = start_encoder(inputs, recipe, base, options)
     second = None if options.shared else start_encoder(inputs, recipe, base, options, of="passage_model")
     module = BiEncoder(
@@ -148,9 +152,17 @@ def build_retriever(
         module, batches.batch, options.settings(recipe.seed), folder, title="fine-tuning",
         validation=validation_of(inputs, recipe, collection, options, encoder, second),
     )  # fmt: skip
+    save_encoders(folder, encoder, second)
+    if options.validation and options.validation.keep == "best":
+        load_weights(newest_checkpoint(folder), module)
+        save_encoders(folder / "last", encoder, second)
+
+
+def save_encoders(folder: Path, encoder: DenseEncoder, passage_encoder: DenseEncoder | None) -> None:
+    """`model/`, and `passage_model/` where the encoders are two."""
     encoder.save(folder / "model")
-    if second is not None:
-        second.save(folder / "passage_model")
+    if passage_encoder is not None:
+        passage_encoder.save(folder / "passage_model")
 
 
 def validation_of(

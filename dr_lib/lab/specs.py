@@ -135,7 +135,7 @@ class ValidationSpec(Spec):
         every: updates between two looks.
         queries: number of queries, drawn from `split`.
         per_query: first passages of BM25's ranking that each query brings (the paper: up to 50).
-        keep: the weights that the training ends with, "best" or "last".
+        keep: the weights that the training ends with, "best" or "last"; with "best" the last ones are kept beside them.
         split: where the queries come from, never the split that is reported.
         seed: of the draw, the same for all seeds of a study.
     """

@@ -119,13 +119,6 @@ def remove_drafts(folder: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def remove_checkpoints(folder: Path) -> None:
-    """Remove every checkpoint of a run whose result is kept elsewhere."""
-    remove_drafts(folder)
-    for path in checkpoint_folders(folder):
-        shutil.rmtree(path)
-
-
 def open_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint's state and check every checksum.
 
@@ -181,11 +174,17 @@ def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.M
 @torch.no_grad()
 def load_checkpoint(checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Put weights, buffers and optimiser state back, in place (ties stay ties)."""
+    load_weights(checkpoint, module)
+    state = load_file(checkpoint.folder / FILES[1])
+    load_optimizer_tensors(optimizer, trained_parameters(module), state)
+
+
+@torch.no_grad()
+def load_weights(checkpoint: Checkpoint, module: nn.Module) -> None:
+    """Put weights and buffers back, in place: those after update `checkpoint.step`, whichever a run has kept."""
     saved = load_file(checkpoint.folder / FILES[0])
     for name, tensor in module_tensors(module).items():
         tensor.copy_(saved[name])
-    state = load_file(checkpoint.folder / FILES[1])
-    load_optimizer_tensors(optimizer, trained_parameters(module), state)
 
 
 def best_so_far(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -42,8 +42,9 @@ def test_the_looks_are_logged_and_the_best_of_them_is_kept(recipe, cache, monkey
     scores = iter([0.1, 0.2, 0.9])
     last = load_file(cache.get(unfold(recipe.with_(seed=0, finetuning__validation=LOOKS | {"keep": "last"})).retriever)
                      / "model" / "model.safetensors")  # fmt: skip
-    kept = load_file(folder / "model" / "model.safetensors")
+    kept, beside = (load_file(folder / name / "model.safetensors") for name in ("model", "last/model"))
     assert any((kept[name] != last[name]).any() for name in kept)
+    assert all((beside[name] == last[name]).all() for name in kept)
 
 
 class Fixed:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
 from dr_lib.training import TrainSettings, train
-from dr_lib.training.checkpoint import checkpoint_folders, remove_checkpoints
+from dr_lib.training.checkpoint import checkpoint_folders
 
 LAST = "checkpoint-24"
 
@@ -57,7 +57,7 @@ def test_a_killed_process_is_taken_up_to_the_same_weights(tmp_path, unbroken, ki
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     command = [sys.executable, killable.__file__, str(tmp_path), "0.05"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (tmp_path / "checkpoint-10").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -177,9 +177,3 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, killable):
     other.layer = torch.nn.Linear(16, 16, bias=False)
     with pytest.raises(InputError, match=r"another model: layer.bias was \[16\] and is None"):
         killable.run(other, tmp_path)
-
-
-def test_checkpoints_can_be_removed_and_the_log_stays(tmp_path, killable):
-    killable.run(killable.Miniature(), tmp_path)
-    remove_checkpoints(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["log.json"]
