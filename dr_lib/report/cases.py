@@ -17,7 +17,7 @@ from dr_lib.evaluation import Case, flips
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of, ranking_of
 from dr_lib.lab.records import Record
-from dr_lib.report.tables import Cell, Markup, table
+from dr_lib.report.tables import Cell, Markup, soft, table
 from dr_lib.retrieval import Ranking, judged_rows
 
 WORD = re.compile(r"\w+")
@@ -101,7 +101,7 @@ def _found(found: np.ndarray, right: np.ndarray, query: str, passages: Dataset, 
     if not len(found):
         return [rank, None, None]
     first = passages[int(found[0])]
-    title = f"<b>{html.escape(first['title'])}</b> " if first["title"] else ""
+    title = f"<b>{soft(first['title'])}</b> " if first["title"] else ""
     return [rank, "yes" if found[0] in right else "no", Markup(title + marked(first["text"], query, words))]
 
 

@@ -7,7 +7,15 @@ from IPython.display import HTML
 from dr_lib.evaluation import Interval
 from dr_lib.lab.records import Record
 from dr_lib.report.figures import Series, curves, intervals
-from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals
+from dr_lib.report.measured import (
+    Pair,
+    Runs,
+    corrected_tests,
+    detectable,
+    differences,
+    mean_intervals,
+    spell_data,
+)
 from dr_lib.report.tables import Cell, Markup, link, table
 
 RECORDS = "../../book/records"
@@ -24,7 +32,7 @@ def values_table(
         paper: label -> the paper's own value, in percent; without any the table has no such column.
         recorded, live: label -> records, one a seed.
         measure: e.g. "MRR@10".
-        caption: what the table shows; unit and interval are added to it.
+        caption: what the table shows; unit, interval and the data measured on are added to it.
     """
     kept, now = mean_intervals(recorded, measure), mean_intervals(live, measure)
     columns: dict[str, list[Cell]] = {
@@ -34,8 +42,9 @@ def values_table(
         "seeds": [_seeds(recorded.get(label, ())) for label in labels],
         "live": [_spelled(now.get(label)) for label in labels],
     }
-    unit = f"{measure} in percent, with 95 % bootstrap intervals over queries"
-    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}.")
+    unit = f"{measure} in percent, with 95 % bootstrap intervals over queries."
+    told = [f"{name}: {spell_data(runs)}." for name, runs in (("Recorded", recorded), ("Live", live)) if runs]
+    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=" ".join([caption, unit, *told]))
 
 
 def _spelled(interval: Interval | None, sign: bool = False) -> Cell:
@@ -70,7 +79,7 @@ def differences_table(
         paper: label -> the paper's own value, in percent; without any the table has no such column.
         runs: label -> records, one a seed.
         measure: e.g. "MRR@10".
-        caption: what the table shows; the unit is added to it.
+        caption: what the table shows; unit and the data measured on are added to it.
         tests: add a column of p-values, corrected over the rows of this table.
     """
     measured, least = differences(pairs, runs, measure), detectable(pairs, runs, measure)
@@ -85,7 +94,8 @@ def differences_table(
         columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]
     columns["smallest detectable"] = [least.get(pair) for pair in pairs]
     unit = f"Points of {measure}; 95 % intervals from paired differences."
-    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}")
+    told = [f"Measured: {spell_data(runs)}."] if runs else []
+    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=" ".join([caption, unit, *told]))
 
 
 def _signed(value: float | None) -> Cell:

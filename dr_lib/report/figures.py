@@ -69,7 +69,7 @@ def smoothed(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
-    """Curves over training steps, each named at its end rather than in a legend far away.
+    """Curves over training steps, named in a legend beside them.
 
     Args:
         lines: label -> (steps, values), both `[points]`.

@@ -39,6 +39,21 @@ def recorded_studies(prefix: str) -> list[str]:
     return sorted({record.study for record in records if record.study.startswith(prefix)})
 
 
+def spell_data(runs: Runs) -> str:
+    """What some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
+
+    Runs on different data are told one after the other; without any run the text is empty.
+    """
+    records = [record for own in runs.values() for record in own]
+    return "; ".join(dict.fromkeys(map(_spell_data, records)))
+
+
+def _spell_data(record: Record) -> str:
+    collection = record.data["collection"]
+    size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
+    return f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale"
+
+
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     """Scores of one configuration, in percent.
 

@@ -1,10 +1,10 @@
-"""Pages that are made from what is there: status, data sheets, the embedded base model. Page: reference/status.
+"""Pages that are made from what is there: status, claims, data sheets, the embedded base model. Page: reference/status.
 
 Everything they show comes from records, from executed notebooks or from installed packages; nothing is typed here.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from dr_lib import places
 from dr_lib.files import read_json, write_text
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.spelling import spell_seconds
-from dr_lib.lab.verdicts import SCALES
+from dr_lib.lab.verdicts import SCALES, ledger
+from dr_lib.report.claims_page import claims_tables, counts_table, write_found
 from dr_lib.report.figures import curves
 from dr_lib.report.masks_explorer import write_explorer
 from dr_lib.report.tables import Cell, link, table
@@ -24,7 +25,7 @@ RECORDS_FROM_REFERENCE = "../book/records"
 
 
 def write_pages(to: Path) -> list[Path]:
-    """Write the generated pages and the data of the masks explorer, and copy the records that pages link to.
+    """Write the generated pages and parts of pages, and copy the records that pages link to.
 
     Args:
         to: the staged source of the book; executed notebooks lie in its folder `notebooks`.
@@ -35,7 +36,9 @@ def write_pages(to: Path) -> list[Path]:
     (to / "extra").mkdir(exist_ok=True)
     if places.records_root().is_dir():
         shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
+    entries = ledger()
     makers: dict[str, Callable[[Path], str]] = {
+        "reference/claims.md": lambda _: claims_page(entries),
         "reference/status.md": status_page,
         "reference/data.md": data_page,
         "reference/base-model.md": base_page,
@@ -43,6 +46,7 @@ def write_pages(to: Path) -> list[Path]:
     for name, make in makers.items():
         write_text(to / name, make(to))
     write_explorer(to)
+    write_found(to, entries)
     return [to / name for name in makers]
 
 
@@ -118,6 +122,20 @@ def _record_row(record: Record) -> list[Cell]:
         commit,
         record.created[:10],
     ]
+
+
+def claims_page(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Every claim of the five papers with its verdict; entries as `lab.verdicts.ledger` gives them."""
+    return _page(
+        "All claims",
+        "What the five papers claim of their tables and figures, in our words, and what the book's records say to it."
+        " The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib ledger`"
+        " prints them. *Not run* means that it has not been measured here yet. Where records are named beside it, a row"
+        " of the claim has none, or the claim is about a measure that was not taken; the claim's own page may judge it"
+        " by another measure.",
+        counts_table(entries),
+        *claims_tables(entries),
+    )
 
 
 def data_page(to: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from IPython.display import HTML
 
 from dr_lib.lab.searcher import Answer, Hit
-from dr_lib.report.tables import Cell, Markup, table
+from dr_lib.report.tables import Cell, Markup, soft, table
 
 NARROWEST = 30
 """Columns of a terminal that one system needs; with fewer, systems stand one below the other."""
@@ -122,7 +122,7 @@ def search_table(answer: Answer) -> HTML:
 
 
 def _shown(hit: Hit) -> str:
-    title = f"<strong>{html.escape(hit.title)}</strong><br>" if hit.title.strip() else ""
+    title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
     mark = ' <span class="verdict verdict-held">relevant</span>' if hit.grade else ""
     text = hit.text if len(hit.text) <= SNIPPET else hit.text[:SNIPPET].rsplit(" ", 1)[0] + " …"
-    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, {html.escape(hit.id)}</small>{mark}"
+    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, {soft(hit.id)}</small>{mark}"

@@ -1,6 +1,7 @@
 """Tables of a page: plain HTML, every cell escaped, numbers aligned, wide ones scrolling inside their own frame."""
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,19 @@ class Markup:
     number: bool = False
 
 
+LONG_WORD = re.compile(r"\S{25,}")
+JOINT = re.compile(r"(?<=[._/])(?=[^._/])")
 Cell = str | float | int | Markup | None
+
+
+def soft(text: str) -> str:
+    """Text as safe HTML in which a long dotted name may break behind a dot, an underscore or a slash.
+
+    Example:
+        >>> soft("a < b"), soft("transformers.models.bert.modeling_bert")
+        ('a &lt; b', 'transformers.<wbr>models.<wbr>bert.<wbr>modeling_<wbr>bert')
+    """
+    return html.escape(LONG_WORD.sub(lambda word: JOINT.sub("\0", word[0]), text)).replace("\0", "<wbr>")
 
 
 def link(text: str, target: str) -> Markup:
@@ -34,7 +47,7 @@ def _cell(value: Cell, digits: int) -> str:
     if isinstance(value, Markup):
         return f'<td class="number">{value.html}</td>' if value.number else f"<td>{value.html}</td>"
     if isinstance(value, bool | str):
-        return f"<td>{html.escape(str(value))}</td>"
+        return f"<td>{soft(str(value))}</td>"
     if isinstance(value, int):
         return f'<td class="number">{value:,}</td>'
     return f'<td class="number">{value:.{digits}f}</td>'

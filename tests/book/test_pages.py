@@ -10,7 +10,7 @@ from dr_lib import objectives
 from dr_lib.report.theme import DARK, LIGHT
 
 BOOK = ROOT / "book"
-GENERATED = {"reference/status", "reference/data", "reference/base-model"}
+GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model"}
 STATES = ("held", "reversed", "inconclusive", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 

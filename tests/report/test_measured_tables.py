@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dr_lib.report import checks_table, differences_table, measured, recorded_studies, similarity_table, values_table
-from dr_lib.report.measured import corrected_tests
+from dr_lib.report.measured import corrected_tests, spell_data
 
 RNG = np.random.default_rng(0)
 
@@ -16,7 +16,8 @@ def record(label: str, scores, measures=("MRR@10",), seed: int = 0) -> SimpleNam
     """What tables read of a record."""
     scores = np.asarray(scores, np.float32)
     return SimpleNamespace(
-        label=label, seed=seed, scale="laptop", file_name=f"{label}.json", query_ids=list(range(len(scores))),
+        label=label, seed=seed, scale="laptop", data={"collection": {"name": "tiny", "passages": 1200}},
+        file_name=f"{label}.json", query_ids=list(range(len(scores))),
         per_query=lambda measure: scores, means=dict.fromkeys(measures, float(scores.mean())),
     )  # fmt: skip
 
@@ -33,6 +34,15 @@ def runs():
 
 def columns(html: str) -> list[str]:
     return re.findall(r'<th scope="col">(.*?)</th>', html)
+
+
+def test_a_caption_says_what_was_searched(runs):
+    html = values_table(["a"], paper={}, recorded={}, live=runs, measure="MRR@10", caption="Rows.").data
+    assert "Live: tiny, 1,200 passages, 60 queries, laptop scale." in html and "Recorded:" not in html
+    assert "Measured: tiny, 1,200 passages" in differences_table(
+        [("a", "b")], paper={}, runs=runs, measure="MRR@10", caption="Rows."
+    ).data  # fmt: skip
+    assert spell_data({}) == ""
 
 
 def test_a_table_without_printed_values_has_no_column_for_them(runs):
