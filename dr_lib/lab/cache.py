@@ -73,9 +73,15 @@ class Cache:
         Two processes that ask for the same stage build it once: the second waits and then finds it.
 
         Raises:
-            InputError: a file of a finished stage is missing, truncated or altered.
+            InputError: a file of a finished stage is missing, truncated or altered; or several processes that train
+                together (`accelerate launch`) want to build one: each would wait for the others.
         """
         if not self.finished(stage):
+            if os.environ.get("WORLD_SIZE", "1") != "1":
+                fix = (
+                    "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
+                )
+                raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
             inputs = {name: self.get(upstream) for name, upstream in stage.inputs.items()}
             with self._lock(stage):
                 if not self.finished(stage):

@@ -176,3 +176,14 @@ def test_two_processes_that_want_one_stage_build_it_once(tmp_path):
     assert len((tmp_path / "log.txt").read_text().split()) == 5
     (waited,) = (tmp_path / "told.txt").read_text().splitlines()
     assert re.search(rf"waiting for process ({both[0].pid}|{both[1].pid}) ", waited)
+
+
+def test_processes_that_train_together_do_not_wait_for_each_other_here(cache, counting, monkeypatch):
+    stage = counting("a")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="WORLD_SIZE: stages are built by one process alone"):
+        cache.get(stage)
+    monkeypatch.delenv("WORLD_SIZE")
+    built = cache.get(stage)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cache.get(stage) == built
