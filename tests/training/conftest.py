@@ -43,7 +43,17 @@ def gaussian_batches():
 @pytest.fixture(scope="session")
 def killable() -> ModuleType:
     """The script `killable.py` as a module, for what is to run in this process."""
-    spec = importlib.util.spec_from_file_location("killable", Path(__file__).with_name("killable.py"))
+    return script("killable")
+
+
+@pytest.fixture(scope="session")
+def fine_tuned() -> ModuleType:
+    """The script `fine_tuned.py`, likewise."""
+    return script("fine_tuned")
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -15,10 +15,17 @@ from torch.testing import assert_close
 from dr_lib.training import TrainLog
 
 
-def start(script: str, folder: Path, changes: dict, **environment: str) -> subprocess.Popen:
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
-    command = [sys.executable, script, str(folder), "0", json.dumps(changes)]
-    return subprocess.Popen(command, env=variables, stderr=subprocess.PIPE)
+def together(script: str, *arguments: str) -> None:
+    """Run a script in two processes that know each other."""
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "DR_DEVICE": "cpu"}
+    group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command, both = [sys.executable, script, *arguments], []
+    for rank in "01":
+        variables = {**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank}
+        both.append(subprocess.Popen(command, env=variables, stderr=subprocess.PIPE))
+    for process in both:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors.decode()[-2000:]
 
 
 def free_port() -> int:
@@ -33,15 +40,7 @@ def test_two_processes_equal_one_with_twice_the_accumulation(tmp_path, killable)
     changes = {"steps": 8, "precision": "fp32"}
     alone = killable.SETTINGS.model_copy(update={**changes, "accumulation": 2})
     killable.run(killable.Miniature(), tmp_path / "one", settings=alone)
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "DR_DEVICE": "cpu"}
-    halves = [
-        start(killable.__file__, tmp_path / "two", {**changes, "accumulation": 1}, RANK=rank, LOCAL_RANK=rank, **group)
-        for rank in "01"
-    ]
-    for process in halves:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors.decode()[-2000:]
-
+    together(killable.__file__, str(tmp_path / "two"), "0", json.dumps({**changes, "accumulation": 1}))
     one, two = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:
@@ -49,3 +48,13 @@ def test_two_processes_equal_one_with_twice_the_accumulation(tmp_path, killable)
     logs = [TrainLog.load(tmp_path / name / "log.json") for name in ("one", "two")]
     assert [log.processes for log in logs] == [1, 2]
     np.testing.assert_allclose(logs[0].column("loss"), logs[1].column("loss"), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_fine_tune_with_the_gradient_of_one_with_the_whole_batch(tmp_path, fine_tuned):
+    whole = fine_tuned.run(tmp_path / "one", 8)
+    together(fine_tuned.__file__, str(tmp_path / "two"), "4")
+    for kind, expected in whole.items():
+        found = fine_tuned.gradient_of(tmp_path / "two" / kind)
+        assert (found - expected).norm() < 1e-5 * expected.norm(), kind
+        assert TrainLog.load(tmp_path / "two" / kind / "log.json").processes == 2

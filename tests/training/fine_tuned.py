@@ -1,0 +1,67 @@
+"""One step of every kind of fine-tuning: `python fine_tuned.py FOLDER QUERIES`, once for each process.
+
+With the batches, the loop and the modules that stages use; `queries` are those of one process.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
+from dr_lib.training import BiEncoder, DistilledBiEncoder, TrainSettings, train
+
+SETTINGS = TrainSettings(steps=1, learning_rate=1e-3, warmup=0, clip=None, precision="fp32")
+KINDS = {
+    "blocks of the paper": lambda: BiEncoder(Bag(1), temperature=0.2, blocks="paper"),
+    "gradient cache": lambda: BiEncoder(Bag(1), temperature=0.2, chunk=3),
+    "two encoders, passage-centric": lambda: BiEncoder(Bag(1), temperature=0.2, passage_encoder=Bag(2), alpha=0.3),
+    "distilled": lambda: DistilledBiEncoder(BiEncoder(Bag(1), temperature=0.2)),
+}
+
+
+class Bag(nn.Module):
+    """Mean of word vectors, as small as an encoder can be."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.table = nn.Embedding(64, 16)
+
+    def forward(self, batch) -> Tensor:
+        mask = batch.attention_mask[..., None].float()
+        return (self.table(batch.input_ids) * mask).sum(1) / mask.sum(1)
+
+
+def shared() -> ModuleType:
+    """The fixtures' own file, which a process of its own must read by hand."""
+    spec = importlib.util.spec_from_file_location("shared", Path(__file__).parents[1] / "conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(folder: Path, queries: int) -> dict[str, Tensor]:
+    """Train each kind for a step; give its gradient as AdamW's first moment tells it."""
+    rng, store = np.random.default_rng(0), shared().CountedStore(40, 40)
+    negatives = np.array([rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)])
+    examples = Examples.of(np.arange(40), [[query] for query in range(40)], negatives, passages=40)
+    teacher = TeacherScores(rng.normal(size=40).astype("f4"), rng.normal(size=(40, 6)).astype("f4"))
+    batches = RetrievalBatches(store, store, examples, batch_queries=queries, passages_per_query=3, teacher=teacher)
+    for kind, make in KINDS.items():
+        train(make(), batches.batch, SETTINGS, folder / kind, title=kind, progress=False)
+    return {kind: gradient_of(folder / kind) for kind in KINDS}
+
+
+def gradient_of(folder: Path) -> Tensor:
+    saved = load_file(folder / "checkpoint-1" / "optimizer.safetensors")
+    return torch.cat([saved[name].flatten() for name in sorted(saved) if name.startswith("exp_avg.")])
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), int(sys.argv[2]))
