@@ -18,6 +18,7 @@ from dr_lib.lab.cost import bert_work
 from dr_lib.lab.maker_specs import CrossEncoderTraining
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_origin
+from dr_lib.lab.protocols import check_length
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.materials.span_pairs import store_spans
@@ -43,13 +44,15 @@ def cross_encoder(
         seed: of head and training; None takes the recipe's.
 
     Raises:
-        InputError: fewer training queries than a batch takes, or a model that cannot be opened.
+        InputError: fewer training queries than a batch takes, pairs longer than the model reads, or a model that cannot
+            be opened.
     """
     recipe, reader, settings = means.recipe, reader_of(means), means.recipe.makers.cross_encoder
     queries = stages.labelled_queries(recipe, means.collection)
     if queries < settings.batch_queries:
         problem = f"{queries} training queries cannot fill a batch of {settings.batch_queries}"
         raise InputError(problem, where="makers.cross_encoder.batch_queries", fix="Make its batches smaller.")
+    check_length(settings.length, reader, "makers.cross_encoder.length")
     seed = recipe.seed if seed is None else seed
     params = training_params(means, settings, seed) | {"loss": loss, **stages.few_shot_params(recipe)}
     inputs = {**tokens(means, "train"), **({"negatives": negatives} if negatives else {})}
@@ -127,8 +130,9 @@ def teacher_scores(means: Means, scorer: Stage, negatives: Stage) -> Stage:
     """
     inputs = {"negatives": negatives, "scorer": scorer, **tokens(means, "train")}
     build = partial(build_teacher_scores, recipe=means.recipe, collection=means.collection)
-    listed = means.recipe.negatives.depth + means.recipe.negatives.random_negatives + 1
-    cost = scoring_cost(means, listed * len(means.collection.qrels("train")))
+    mining = means.recipe.mining
+    listed = means.recipe.distillation.listed or mining.depth + mining.random_negatives
+    cost = scoring_cost(means, (listed + 1) * stages.labelled_queries(means.recipe, means.collection))
     return Stage("teacher_scores", 1, {}, build, inputs, cost=cost)
 
 

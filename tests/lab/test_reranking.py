@@ -83,6 +83,12 @@ def test_too_few_queries_are_refused_before_anything_runs(recipe):
         scorer_of(means, means.negatives)
 
 
+def test_pairs_that_the_model_cannot_read_are_refused_before_anything_runs(recipe):
+    means = open_means(recipe.with_(makers__cross_encoder__length=65))
+    with pytest.raises(InputError, match=r"makers\.cross_encoder\.length: sequences of 65 pieces, but base reads 64"):
+        scorer_of(means, means.negatives)
+
+
 def test_it_may_start_from_the_retriever(recipe, cache):
     hardly = recipe.with_(makers__cross_encoder__start="retriever", makers__cross_encoder__learning_rate=1e-9)
     means = open_means(hardly)

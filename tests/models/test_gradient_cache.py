@@ -26,6 +26,7 @@ LOSSES = {
     },
     "passage_centric": losses.passage_centric,
     "pair": lambda q, p: losses.pair(q, p, alpha=0.3, temperature=0.5, normalise=True),
+    "siblings": lambda q, p: losses.siblings(torch.cat([q, p]) / 4),
     "listwise": lambda q, p: losses.listwise(scores_of(q, p), temperature=2.0),
     "distillation": lambda q, p: losses.distillation(
         scores_of(q, p), torch.arange(QUERIES * PER_QUERY).view(QUERIES, -1).sin() * 3, student_temperature=0.7
