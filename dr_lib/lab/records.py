@@ -135,8 +135,11 @@ def _check_content(record: Record, path: Path, fix: str) -> None:
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
-    """All records of a folder (of one study, if given), by study, label, seed and time; [] without the folder."""
-    records = [load_record(path) for path in sorted(folder.glob("*.json"))]
+    """All records of a folder (of one study, if given), by study, label, seed and time; [] without the folder.
+
+    Of one study only the files that bear its name are read: a record is large, and a folder has many.
+    """
+    records = [load_record(path) for path in sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))]
     chosen = [record for record in records if study in (None, record.study)]
     return sorted(chosen, key=lambda record: (record.study, record.label, record.seed, record.created))
 

@@ -58,23 +58,31 @@ def short_name(key: str) -> str:
 
 
 def claims_tables(entries: Sequence[Entry]) -> list[str | HTML]:
-    """A heading and a table for each paper, with a link from each claim to the page of its table."""
+    """A heading and two tables for each paper: claims that records speak of, and those nothing is measured of yet."""
     parts: list[str | HTML] = []
     for key, paper in load_papers().items():
-        studies = {claim.id: study_of(key, claim) for claim in paper.claims}
-        rows = [_row(entry, page_of(studies[entry["claim"]])) for entry in entries if entry["paper"] == key]
-        columns = ["claim", "in the paper", "verdict", "records", "in words"]
-        caption = f"Claims of {short_name(key)}."
-        parts += [f"## {short_name(key)}", table(columns, rows, caption=caption)]
+        pages = {claim.id: page_of(study_of(key, claim)) for claim in paper.claims}
+        own = [(entry, pages[entry["claim"]]) for entry in entries if entry["paper"] == key]
+        judged = [[entry["statement"], _source(entry, page), *_found(entry)] for entry, page in own if entry["scale"]]
+        others = [[entry["statement"], _source(entry, page)] for entry, page in own if not entry["scale"]]
+        parts.append(f"## {short_name(key)}")
+        if judged:
+            columns = ["claim", "in the paper", "verdict", "records", "in words"]
+            parts.append(table(columns, judged, caption=f"Claims of {short_name(key)} that records speak of."))
+        if others:
+            caption = f"Claims of {short_name(key)} that nothing is recorded of yet."
+            parts.append(table(["claim", "in the paper"], others, caption=caption))
     return parts
 
 
-def _row(entry: Entry, page: str | None) -> list[Cell]:
-    source = link(entry["source"], f"../{page}.html") if page else entry["source"]
+def _source(entry: Entry, page: str | None) -> Cell:
+    """Where the paper says it, with a link where a page of the book runs that table."""
+    return link(entry["source"], f"../{page}.html") if page else entry["source"]
+
+
+def _found(entry: Entry) -> list[Cell]:
     seeds = spell_seeds(len(entry["seeds"]))
-    rests = f"{entry['collection']}, {entry['scale']} scale, {seeds}" if entry["scale"] else None
-    told = entry["note"] if entry["scale"] else None
-    return [entry["statement"], source, badge(entry["state"]), rests, told]
+    return [badge(entry["state"]), f"{entry['collection']}, {entry['scale']} scale, {seeds}", entry["note"] or None]
 
 
 def spell_seeds(number: int) -> str:

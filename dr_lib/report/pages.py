@@ -130,9 +130,9 @@ def claims_page(entries: Sequence[Mapping[str, Any]]) -> str:
         "All claims",
         "What the five papers claim of their tables and figures, in our words, and what the book's records say to it."
         " The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib ledger`"
-        " prints them. *Not run* means that it has not been measured here yet. Where records are named beside it, a row"
-        " of the claim has none, or the claim is about a measure that was not taken; the claim's own page may judge it"
-        " by another measure.",
+        " prints them. *Not run* beside records means that a row of the claim has none, or that the claim is about a"
+        " measure that was not taken; the claim's own page may judge it by another measure. A link leads to the page"
+        " that runs the table.",
         counts_table(entries),
         *claims_tables(entries),
     )

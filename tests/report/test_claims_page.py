@@ -31,6 +31,7 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     tables = "".join(part.data for part in parts if not isinstance(part, str))
     assert tables.count("a &lt; b") == 117 and "unseen" not in tables
     assert "squad, laptop scale, 2 seeds" in tables and "told" in tables
+    assert tables.count(">held</span>") == 1 and ">not run</span>" not in tables
 
 
 def test_study_leads_to_the_notebook_that_runs_it():
