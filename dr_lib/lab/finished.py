@@ -16,6 +16,8 @@ from dr_lib.retrieval import Ranking
 
 WRITTEN = "question_collection"
 """Kind of the stages that `lab.ask` keeps its collections in."""
+EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
+"""Names of the folders that an export of several models makes."""
 TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 
 
@@ -96,7 +98,11 @@ def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
 
 
 def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path], Record | None]:
-    """Models by what they are, and their record, from the file of a record or from the folder of one model.
+    """Models by what they are, and their record, from the file of a record or from a folder.
+
+    Args:
+        place: a record of this machine, the folder of one model, or one that an export has written several into.
+        cache: where the stages of a record are kept.
 
     Raises:
         InputError: neither a record nor a folder with a dense encoder or a cross-encoder.
@@ -107,6 +113,9 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     for kind, settings in (("retriever", "dense.json"), ("re-ranker", "cross_encoder.json")):
         if (place / settings).is_file():
             return {kind: place}, None
+    exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
+    if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
+        return exported, None
     problem = "no record, and no folder with dense.json or cross_encoder.json"
     raise InputError(problem, where=place, fix="Give a record of this machine, or a folder that dr_lib has saved.")
 

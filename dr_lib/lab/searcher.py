@@ -177,7 +177,8 @@ def searcher_for(
             fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
-        dense[record.label if record else place.resolve().name] = found
+        name = record.label if record else place.resolve().name
+        dense[f"{name} ({place})" if name in dense else name] = found
     collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
     return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -12,10 +13,10 @@ from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.lab.cache import Cache
-from dr_lib.lab.finished import collection_of, find_record, models_of
+from dr_lib.lab.finished import collection_of, find_record, models_of, open_models
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.opening import open_sample
-from dr_lib.lab.searcher import open_searcher
+from dr_lib.lab.searcher import open_searcher, searcher_for
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import load_tokenizer
@@ -142,6 +143,25 @@ def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
 def test_labels_to_choose_from_are_named(run):
     with pytest.raises(InputError, match="'no pre-training'"):
         find_record("tests/search", "other", scale="smoke")
+
+
+def test_models_of_one_name_are_told_apart(run, here, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    places = [here / name / "model" for name in "ab"]
+    for place in places:
+        shutil.copytree(models_of(run[0])["retriever"], place)
+    found = searcher_for(run[1].collection.name, places, bm25=False)
+    assert list(found.systems) == ["model", f"model ({places[1]})"]
+
+
+def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, here):
+    models = {kind: here / "both" / kind for kind in ("query-encoder", "passage-encoder")}
+    for place in models.values():
+        shutil.copytree(models_of(run[0])["retriever"], place)
+    assert open_models(here / "both") == (models, None)
+    shutil.rmtree(models["query-encoder"])
+    with pytest.raises(InputError, match="no folder with dense"):
+        open_models(here / "both")
 
 
 def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, here, capsys, monkeypatch):
