@@ -35,8 +35,8 @@ class CrossEncoderTraining(Training):
         start: what it starts from in place of the base model. "retriever": the trained encoder that found the
             candidates. "spans": the base model after it has learnt, without labels, to find the passage that some words
             stand in; a small model learns passages by heart else and cannot judge new ones.
-        span_steps, span_learning_rate: of that learning, with the other settings as here; they go with "spans", and
-            without a rate of its own it takes the same.
+        span_steps, span_learning_rate: of that learning, with the other settings as here; read only where it starts
+            from "spans", which needs the steps. Without a rate of its own it takes the same.
         batch_queries: queries of one step.
         negatives: hard negatives scored beside each positive.
         length: longest pair of query and passage in pieces (SimLM: 192).
@@ -60,17 +60,15 @@ class CrossEncoderTraining(Training):
     def _one_start(self) -> "CrossEncoderTraining":
         if self.model and self.start == "retriever":
             raise ValueError("either model or start says where it begins")
-        if (self.start == "spans") is not (self.span_steps is not None) or (self.span_learning_rate and not self.start):
-            raise ValueError('start "spans" and span_steps go together')
+        if self.start == "spans" and self.span_steps is None:
+            raise ValueError('start "spans" needs span_steps')
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a weight; a younger key is named where it is set, so that older keys stay."""
-        return {
-            name: value
-            for name, value in super().identity().items()
-            if name not in YOUNGER_OF_CROSS_ENCODER or value is not None
-        }
+        """Everything that can change a weight; a younger key is named where it is used, so that older keys stay."""
+        unused = () if self.start == "spans" else ("span_steps", "span_learning_rate")
+        unset = [name for name in YOUNGER_OF_CROSS_ENCODER if getattr(self, name) is None]
+        return {name: value for name, value in super().identity().items() if name not in (*unused, *unset)}
 
     def on_spans(self) -> "CrossEncoderTraining":
         """The settings of the learning on spans, as those of a training of their own."""

@@ -124,10 +124,13 @@ def test_it_may_start_from_a_model_that_has_learnt_to_find_words(recipe, cache):
     assert json.loads((cache.folder(learnt) / "log.json").read_text())["steps"] == 5
 
 
-def test_steps_on_spans_go_with_that_start(recipe):
-    for values in ({"start": "spans"}, {"span_steps": 5}, {"start": "retriever", "span_steps": 5}):
-        with pytest.raises(InputError, match="go together"):
-            recipe.with_(makers={"cross_encoder": values})
+def test_one_word_says_where_it_starts(recipe):
+    with pytest.raises(InputError, match="needs span_steps"):
+        recipe.with_(makers__cross_encoder__start="spans")
+    spans = recipe.with_(makers__cross_encoder__start="spans", makers__cross_encoder__span_steps=5)
+    for other in ("retriever", None):
+        means = [open_means(one.with_(makers__cross_encoder__start=other)) for one in (spans, recipe)]
+        assert len({scorer_of(one, means[0].negatives).key for one in means}) == 1
 
 
 def test_it_starts_from_one_model_only(recipe):
