@@ -56,8 +56,10 @@ def cross_encoder(
     seed = recipe.seed if seed is None else seed
     params = training_params(means, settings, seed) | {"loss": loss, **stages.few_shot_params(recipe)}
     inputs = {**tokens(means, "train"), **({"negatives": negatives} if negatives else {})}
-    starts = {"retriever": retriever, "spans": span_matcher(means) if settings.start == "spans" else None}
-    inputs |= {"start": starts[settings.start]} if settings.start else reader.inputs("reader")
+    if settings.start:
+        inputs["start"] = retriever if settings.start == "retriever" else span_matcher(means)
+    else:
+        inputs |= reader.inputs("reader")
     build = partial(
         build_cross_encoder, recipe=recipe, collection=means.collection, reader=reader, loss=loss, seed=seed
     )
