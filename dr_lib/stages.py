@@ -1,0 +1,604 @@
+"""Stages: a function whose arguments are its key and whose folder is its result.
+
+    @stage(version=1)
+    def bm25_index(folder, collection, *, title): ...
+
+    index = bm25_index(collection, title=True)      # nothing is built yet: a `Stage`, with its key
+    Cache().get(index)                              # built, or found: the finished folder
+
+An argument may be another stage, or a path inside its result (``index / "model"``): the body receives the finished
+folder. The key also holds a digest of the code that computes the result (`code_digest`), so that whoever edits a loss
+and runs again gets new numbers. Page of the book: practice/own-corpus.
+"""
+
+import ast
+import datetime
+import functools
+import inspect
+import json
+import math
+import os
+import shutil
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from functools import cached_property
+from importlib.metadata import version as installed
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest, read_json, write_json, write_text
+
+MANIFEST = "manifest.json"
+SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
+WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
+NEIGHBOURS = 5  # finished stages, nearest in cost, that an estimate is the median of
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "bm25s", "ir-measures")
+
+
+# What a result depends on: the code ---------------------------------------------------------------------------------
+
+# Code whose effect is in a key already: data counts by its content, and these only carry it from place to place.
+CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.collections")
+_started = time.time()
+
+
+def code_digest(thing: Callable | type) -> str:
+    """SHA-256 (hex) of the code that a function or class runs: its own definition and all it names in its package.
+
+    Definitions are followed name by name through imports, so that an edited loss changes the digests of what calls it
+    and of nothing else. Comments, docstrings and layout do not count. `CARRIERS` are not followed.
+
+    Raises:
+        InputError: a file was edited after this process had started; it may have read the old code.
+
+    Example:
+        >>> code_digest(spell_seconds) == code_digest(spell_seconds)
+        True
+    """
+    seen: dict[str, str] = {}
+    _follow(thing.__module__, thing.__qualname__.split(".")[0], seen)
+    if not seen and not thing.__module__.startswith(CARRIERS):  # of a notebook, perhaps
+        try:
+            seen[thing.__qualname__] = inspect.getsource(thing)
+        except (OSError, TypeError):
+            fix = "Put it into a module of its own and import it."
+            raise InputError("its source cannot be read", where=thing.__qualname__, fix=fix) from None
+    return json_digest(seen)
+
+
+def _follow(module: str, name: str, seen: dict[str, str]) -> None:
+    """Add the definition of a name, and of all that it names, to `seen`."""
+    if module.startswith(CARRIERS) or f"{module}.{name}" in seen:
+        return
+    defined, imported = _names(module)
+    if name in defined:
+        seen[f"{module}.{name}"] = "\n".join(text for text, _ in defined[name])
+        for _, used in defined[name]:
+            for path in used:
+                _follow_path(module, path, seen)
+    elif name in imported:
+        source, original = imported[name]
+        whole = source if original is None else f"{source}.{original}"
+        if _source(whole):  # a module used as a value, as in getattr(masking, unit): all of it may run
+            for one in {**_names(whole)[0], **_names(whole)[1]}:
+                _follow(whole, one, seen)
+        elif original is not None:
+            _follow(source, original, seen)
+
+
+def _follow_path(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
+    """Follow a dotted name such as `losses.contrastive`: through modules as far as they go, then to a definition."""
+    while len(path) > 1:
+        imported = _names(module)[1].get(path[0])
+        inner = imported and (imported[0] if imported[1] is None else f"{imported[0]}.{imported[1]}")
+        if not inner or not _source(inner):
+            break
+        module, path = inner, path[1:]
+    _follow(module, path[0], seen)
+
+
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@functools.cache
+def _source(module: str) -> Path | None:
+    """The file of a module of this project or of the reader's own; None for one of a library."""
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if path is None or not path.endswith(".py"):
+        return None
+    if path.startswith(LIBRARIES) and module.split(".")[0] != "dr_lib":
+        return None
+    if Path(path).stat().st_mtime > _started:
+        fix = "Restart the kernel or process, so that it runs the code as it is now."
+        raise InputError("this file was edited after the process had started", where=path, fix=fix)
+    return Path(path)
+
+
+Definitions = dict[str, list[tuple[str, list[tuple[str, ...]]]]]
+
+
+@functools.cache
+def _names(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]:
+    """Top-level names of a module: definition texts with the dotted names each uses; imports as (module, name)."""
+    path, defined, imported = _source(module), {}, {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:
+        if isinstance(node, ast.Import):
+            imported |= {(one.asname or one.name.split(".")[0]): (one.name, None) for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {one.asname or one.name: (_absolute(module, path, node), one.name) for one in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if _is_settings(module, node.name):  # the values of its fields are in keys already, defaults and all
+                node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [ast.Pass()]
+            defined.setdefault(node.name, []).append(_definition(node))
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)):
+                defined.setdefault(name, []).append(_definition(node))
+    return defined, imported
+
+
+def _is_settings(module: str, name: str) -> bool:
+    found = getattr(sys.modules.get(module), name, None)
+    return isinstance(found, type) and issubclass(found, BaseModel)
+
+
+def _absolute(module: str, path: Path, node: ast.ImportFrom) -> str:
+    """The module that a `from ... import` names, relative or not."""
+    if not node.level:
+        return node.module or ""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
+    """The text of a definition without docstrings, and the dotted names in it."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
+            part.body = part.body[1:] or [ast.Pass()]
+    used, waiting = [], [node]
+    while waiting:
+        part, path = waiting.pop(), []
+        while isinstance(part, ast.Attribute):  # losses.contrastive is one name, not two
+            path, part = [part.attr, *path], part.value
+        if isinstance(part, ast.Name):
+            used.append((part.id, *path))
+        waiting += ast.iter_child_nodes(part)
+    return ast.unparse(node), used
+
+
+# What a result depends on: the arguments ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """A file or folder that was there before, or a model on a hub: it counts by its content, never by its place."""
+
+    place: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A path inside the result of a stage."""
+
+    stage: "Stage"
+    path: str
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One step of a run, not built yet: the function, its arguments, and what they are digested to.
+
+    Attributes:
+        function: the body; writes into `folder`, its first argument.
+        arguments: name -> argument, defaults filled in.
+        version: to be raised where a result changes for a reason that the code does not show.
+        resumable: whether a folder left by a killed build is handed on to the next.
+        cost: how much work it is, in any unit that grows evenly with seconds; for estimates alone.
+        family: what it is like, for estimates alone: stages of one family take seconds in proportion to their cost.
+    """
+
+    function: Callable[..., None]
+    arguments: Mapping[str, Any]
+    version: int = 1
+    resumable: bool = False
+    cost: float = 0.0
+    family: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The arguments as the key and the manifest have them: plain JSON values."""
+        return {name: _identity(value) for name, value in self.arguments.items()}
+
+    @cached_property
+    def code(self) -> str:
+        """Digest of the code that computes the result."""
+        return code_digest(self.function)
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 (hex) of all that the result depends on."""
+        return json_digest([self.kind, self.version, self.code, self.parameters])
+
+    @property
+    def name(self) -> str:
+        """Kind and the first digits of the key: the name of the folder."""
+        return f"{self.kind}-{self.key[:16]}"
+
+    @cached_property
+    def inputs(self) -> list["Stage"]:
+        """The stages among the arguments, at whatever depth."""
+        return [one for value in self.arguments.values() for one in _stages(value)]
+
+    def walk(self) -> Iterator["Stage"]:
+        """Every stage that this one is made from, each once, sources first, itself last."""
+        seen: set[str] = set()
+
+        def visit(one: "Stage") -> Iterator["Stage"]:
+            if one.key not in seen:
+                seen.add(one.key)
+                for upstream in one.inputs:
+                    yield from visit(upstream)
+                yield one
+
+        yield from visit(self)
+
+    def costs(self, cost: float, family: str = "") -> "Stage":
+        """The same stage with an estimate of its work."""
+        return replace(self, cost=float(cost), family=family)
+
+    def __truediv__(self, path: str) -> Part:
+        return Part(self, path)
+
+
+def stage(*, version: int = 1, resumable: bool = False) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
+    """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
+
+    Arguments of the stage may be other stages, parts of their results, `Data`, anything with a `digest` (a
+    collection), settings (which count by every value that is not None, so that a new key that is None by default
+    changes no key), classes and functions (which count by their code), and plain values, in lists and mappings too.
+
+    Args:
+        version: raise it to build anew for a reason that neither code nor arguments show.
+        resumable: keep what a killed build left, for the body to go on from.
+    """
+
+    def wrap(body: Callable[..., None]) -> Callable[..., Stage]:
+        signature = inspect.signature(body)
+        first = next(iter(signature.parameters))
+
+        @functools.wraps(body)
+        def make(*args: Any, **kwargs: Any) -> Stage:
+            bound = signature.bind(None, *args, **kwargs)
+            bound.apply_defaults()
+            arguments = {name: value for name, value in bound.arguments.items() if name != first}
+            return Stage(body, arguments, version, resumable)
+
+        make.body = body  # type: ignore[attr-defined]  # for tests and for readers who want the function itself
+        return make
+
+    return wrap
+
+
+def _identity(value: Any) -> Any:
+    """What an argument counts by."""
+    if isinstance(value, Stage):
+        return {"stage": value.key}
+    if isinstance(value, Part):
+        return {"stage": value.stage.key, "path": value.path}
+    if isinstance(value, BaseModel):
+        unkeyed = getattr(value, "unkeyed", ())  # settings that change speed or safety, never a number
+        return value.model_dump(mode="json", exclude_none=True, exclude=set(unkeyed))
+    if isinstance(value, type) or inspect.isfunction(value):
+        return {"code": f"{value.__module__}.{value.__qualname__}", "digest": code_digest(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _identity(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_identity(one) for one in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(digest := getattr(value, "digest", None), str):
+        return {"digest": digest}
+    raise TypeError(f"a stage cannot depend on {type(value).__name__}: give it a digest, or wrap a path in Data")
+
+
+def _stages(value: Any) -> Iterator[Stage]:
+    if isinstance(value, Stage | Part):
+        yield value if isinstance(value, Stage) else value.stage
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _stages(one)
+
+
+# Finished stages on disk --------------------------------------------------------------------------------------------
+
+
+class Cache:
+    """Builds stages and remembers them; shared by processes, continued after a kill.
+
+    Layout under the root: `<kind>-<key>/` holds a finished stage with its `manifest.json`, `<kind>-<key>.partial/` one
+    that is being built or was killed, `locks/` the locks.
+
+    Args:
+        root: folder of the stages; default `places.cache_root() / "stages"`.
+        announce: where one-line messages go (what is built, who is waited for).
+
+    Attributes:
+        built: names of the stages that this object built itself, in order; empty after a run that found all.
+    """
+
+    def __init__(self, root: Path | None = None, announce: Callable[[str], None] = print):
+        self.root = root or places.cache_root() / "stages"
+        self.announce = announce
+        self.built: list[str] = []
+        self._checked: set[tuple[str, int]] = set()
+
+    def folder(self, one: Stage) -> Path:
+        """Where the finished stage lies or will lie."""
+        return self.root / one.name
+
+    def finished(self, one: Stage) -> bool:
+        """Whether the stage is there already (its manifest is written last)."""
+        return (self.folder(one) / MANIFEST).is_file()
+
+    def manifest(self, one: Stage) -> dict[str, Any]:
+        """The manifest of a finished stage: files with sizes and checksums, arguments, versions, seconds."""
+        return read_manifest(self.folder(one))
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """The manifests of all finished stages that can be read, oldest first; the others are for `status --verify`."""
+        found = []
+        for path in self.root.glob(f"*/{MANIFEST}"):
+            if path.parent.suffix == "":
+                try:
+                    found.append(read_manifest(path.parent))
+                except InputError:
+                    continue
+        return sorted(found, key=lambda manifest: manifest["created"])
+
+    def get(self, one: Stage) -> Path:
+        """Return the folder of a stage, building it and what it needs where that is not there yet.
+
+        Two processes that want the same stage build it once: the second waits and then finds it.
+
+        Raises:
+            InputError: a file of a finished stage is missing, truncated or altered; the disk is full or read-only; or
+                several processes that train together (`accelerate launch`) want to build one: each would wait for the
+                others.
+        """
+        if not self.finished(one):
+            if os.environ.get("WORLD_SIZE", "1") != "1":
+                fix = (
+                    "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
+                )
+                raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
+            for upstream in one.inputs:
+                self.get(upstream)
+            try:
+                with self._lock(one):
+                    if not self.finished(one):
+                        self._build(one)
+            except OSError as error:  # a full disk, a read-only cache: say which stage, and the way out
+                place = error.filename or self.root
+                fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
+                raise InputError(f"{one.name}: {error.strerror or error}", where=place, fix=fix) from error
+        self.check(self.folder(one))
+        return self.folder(one)
+
+    def _build(self, one: Stage) -> None:
+        target, draft = self.folder(one), self.root / f"{one.name}.partial"
+        if target.exists():
+            fix = "Remove the folder; the next run builds it again."
+            raise InputError(f"stage folder without {MANIFEST}", where=target, fix=fix)
+        if draft.exists() and not one.resumable:
+            shutil.rmtree(draft)
+        resumed = draft.exists()
+        draft.mkdir(parents=True, exist_ok=True)
+        if resumed:
+            self.announce(f"{one.name}: goes on where an earlier run stopped")
+        started, processor = time.perf_counter(), time.process_time()
+        one.function(draft, **{name: self._resolve(value) for name, value in one.arguments.items()})
+        seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
+        write_json(draft / MANIFEST, make_manifest(one, draft, seconds, resumed))
+        draft.replace(target)
+        for pattern in SCRATCH:  # only now: a build killed before the rename still needs them
+            for scratch in target.glob(pattern):
+                shutil.rmtree(scratch) if scratch.is_dir() else scratch.unlink()
+        self._checked.add(_token(target))
+        self.built.append(one.name)
+        if seconds["seconds"] >= WORTH_TELLING:
+            self.announce(f"{one.name}: finished in {spell_seconds(seconds['seconds'])}")
+
+    def _resolve(self, value: Any) -> Any:
+        """What the body receives: finished folders in place of stages, paths in place of data."""
+        if isinstance(value, Stage):
+            return self.folder(value)
+        if isinstance(value, Part):
+            return self.folder(value.stage) / value.path
+        if isinstance(value, Data):
+            return Path(value.place) if Path(value.place).exists() else value.place
+        if isinstance(value, Mapping):
+            return {name: self._resolve(one) for name, one in value.items()}
+        return type(value)(map(self._resolve, value)) if type(value) in (list, tuple) else value
+
+    @contextmanager
+    def _lock(self, one: Stage) -> Iterator[None]:
+        locks = self.root / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        lock, owner = FileLock(locks / f"{one.name}.lock"), locks / f"{one.name}.owner"
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            self.announce(f"{one.name}: waiting for {_read_owner(owner)}, which is building it")
+            lock.acquire()
+        try:
+            write_text(owner, f"process {os.getpid()} (since {_now()})")
+            yield
+        finally:
+            owner.unlink(missing_ok=True)
+            lock.release()
+
+    def check(self, folder: Path, deep: bool = False) -> None:
+        """Compare a finished stage with its manifest: sizes always, checksums once per cache object or when `deep`.
+
+        Raises:
+            InputError: names the file that is missing, truncated or altered, and the folder to remove.
+        """
+        manifest = read_manifest(folder)
+        hashing = deep or _token(folder) not in self._checked
+        for name, facts in manifest["files"].items():
+            path = folder / name
+            if not path.is_file():
+                raise _broken("is missing", path, folder)
+            if path.stat().st_size != facts["bytes"]:
+                raise _broken(f"has {path.stat().st_size} bytes instead of {facts['bytes']}", path, folder)
+            if hashing and file_digest(path) != facts["sha256"]:
+                raise _broken("was altered since it was written (checksum differs)", path, folder)
+        self._checked.add(_token(folder))
+
+
+def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool) -> dict[str, Any]:
+    """Describe a built folder: what it was made from, and size and SHA-256 of each file.
+
+    Args:
+        one: the stage that was built.
+        folder: its folder.
+        seconds: wall and processor time of the build; for a continued build, of its last part only.
+        resumed: whether an earlier, killed build left something to go on from.
+    """
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and name.as_posix() != MANIFEST and not any(fnmatch(name.parts[0], one) for one in SCRATCH):
+            files[name.as_posix()] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+    content = {
+        "kind": one.kind,
+        "version": one.version,
+        "key": one.key,
+        "code": one.code,
+        "parameters": json.loads(json.dumps(one.parameters)),
+        "inputs": sorted({upstream.key for upstream in one.inputs}),
+        "files": files,
+        **{name: round(value, 3) for name, value in seconds.items()},
+        "resumed": resumed,
+        "cost": one.cost,
+        "family": one.family,
+        "created": _now(),
+        "versions": versions(),
+    }
+    return content | {"checksum": json_digest(content)}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read a finished stage's manifest; a broken or altered one raises `InputError` with the way out."""
+    try:
+        manifest = read_json(folder / MANIFEST)
+        checksum = manifest.pop("checksum")
+        manifest["files"], manifest["created"], manifest["seconds"]
+    except (InputError, KeyError, TypeError, AttributeError):
+        raise _broken("is not a manifest", folder / MANIFEST, folder) from None
+    if json_digest(manifest) != checksum:
+        raise _broken("was altered since it was written (checksum differs)", folder / MANIFEST, folder)
+    return manifest
+
+
+def _broken(problem: str, path: Path, folder: Path) -> InputError:
+    return InputError(f"this file of a finished stage {problem}", where=path, fix=f"Remove {folder} and run again.")
+
+
+def _token(folder: Path) -> tuple[str, int]:
+    return str(folder), (folder / MANIFEST).stat().st_mtime_ns
+
+
+def _read_owner(path: Path) -> str:
+    for _ in range(10):  # the owner notes itself a moment after it has the lock
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError:
+            time.sleep(0.1)
+    return "another process"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that can change a number, as installed."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = installed(name)
+        except ImportError:  # faiss may have come through conda under another name
+            continue
+    return found
+
+
+# How long it will take ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Estimates:
+    """Durations to expect, learned from the manifests of finished stages.
+
+    Args:
+        past: `Cache.manifests()`; continued builds are left out, because their seconds cover only the last part.
+    """
+
+    past: Iterable[dict[str, Any]]
+    _by_kind: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for manifest in self.past:
+            if not manifest["resumed"]:
+                self._by_kind.setdefault(manifest["kind"], []).append(manifest)
+
+    def seconds(self, one: Stage) -> float | None:
+        """Expected wall seconds of one stage, from its own family if that is known; None if its kind is not."""
+        same_kind = self._by_kind.get(one.kind, [])
+        past = [manifest for manifest in same_kind if manifest["family"] == one.family] or same_kind
+        if one.cost <= 0:
+            return median(manifest["seconds"] for manifest in past) if past else None
+        rated = [(manifest["cost"], manifest["seconds"]) for manifest in past if manifest["cost"] > 0]
+        nearest = sorted(rated, key=lambda pair: abs(math.log(pair[0] / one.cost)))[:NEIGHBOURS]
+        return one.cost * median(seconds / cost for cost, seconds in nearest) if nearest else None
+
+    def remaining(self, ends: Iterable[Stage], cache: Cache) -> float | None:
+        """Expected wall seconds until all of `ends` are finished; None if a stage with a cost is of an unknown kind.
+
+        Stages without a cost are quick: an unknown one counts nothing.
+        """
+        missing = {one.key: one for end in ends for one in end.walk() if not cache.finished(one)}
+        expected = {one: self.seconds(one) for one in missing.values()}
+        if any(seconds is None and one.cost > 0 for one, seconds in expected.items()):
+            return None
+        return sum(seconds or 0.0 for seconds in expected.values())
+
+
+def spell_seconds(seconds: float) -> str:
+    """A duration for people.
+
+    Example:
+        >>> spell_seconds(42), spell_seconds(600), spell_seconds(9000), spell_seconds(400_000)
+        ('42 s', '10 min', '2.5 h', '4.6 days')
+    """
+    for size, unit in ((86_400, "days"), (3600, "h")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -1,0 +1,238 @@
+"""A stage's key is its arguments and its code; its folder is whole or absent."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from dr_lib.errors import InputError
+from dr_lib.stages import Cache, Data, Estimates, Stage, code_digest, read_manifest, stage
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class Settings(BaseModel):
+    steps: int = 3
+    speed: int = 1
+    young: float | None = None
+    unkeyed: ClassVar = frozenset({"speed"})
+
+
+@stage()
+def words(folder, text):
+    (folder / "words.json").write_text(json.dumps(text.split()))
+
+
+@stage(version=2, resumable=True)
+def count(folder, words, *, settings=None, stop=False):
+    seen = len(list(folder.iterdir()))
+    (folder / "left.txt").write_text("left")
+    if stop:
+        raise KeyboardInterrupt
+    (folder / "count.json").write_text(json.dumps([len(json.loads((words / "words.json").read_text())), seen]))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path / "stages", announce=lambda line: None)
+
+
+def test_a_finished_stage_is_found_and_not_built_again(cache):
+    made = count(words("a b c"))
+    first = cache.get(made)
+    assert json.loads((first / "count.json").read_text()) == [3, 0]
+    assert [name.split("-")[0] for name in cache.built] == ["words", "count"]
+    again = Cache(cache.root)
+    assert again.get(count(words("a b c"))) == first and again.built == []
+
+
+def test_the_key_holds_every_argument_and_the_keys_of_inputs():
+    one = count(words("a"))
+    assert one.key == count(words("a"), stop=False).key
+    others = [count(words("b")), count(words("a"), stop=True), count(words("a"), settings=Settings()), words("a")]
+    assert len({one.key, *(other.key for other in others)}) == 5
+
+
+def test_settings_count_by_their_values_but_for_speed_and_for_what_is_not_used():
+    key = lambda **values: count(words("a"), settings=Settings(**values)).key  # noqa: E731
+    assert key() == key(steps=3) == key(speed=9) == key(young=None)
+    assert len({key(), key(steps=4), key(young=0.0)}) == 3
+
+
+def test_data_counts_by_its_content_and_not_by_its_place(tmp_path):
+    keys = {words(Data(str(tmp_path / name), "digest")).key for name in "ab"}
+    assert len(keys) == 1 and words(Data("a", "other")).key not in keys
+
+
+def test_a_part_of_a_result_reaches_the_body_as_a_path(cache, tmp_path):
+    @stage()
+    def size(folder, file):
+        (folder / "size.json").write_text(str(Path(file).stat().st_size))
+
+    assert (cache.get(size(words("a b") / "words.json")) / "size.json").read_text() == str(len('["a", "b"]'))
+
+
+def test_what_cannot_be_digested_is_refused():
+    with pytest.raises(TypeError, match="ndarray"):
+        _ = words(np.zeros(3)).key
+
+
+def test_a_killed_build_goes_on_only_where_the_stage_is_resumable(cache):
+    with pytest.raises(KeyboardInterrupt):
+        cache.get(count(words("a"), stop=True))
+    partial = next(cache.root.glob("count-*.partial"))
+    assert (partial / "left.txt").exists() and not list(cache.root.glob("count-*/manifest.json"))
+    stopped = count(words("a"), stop=True)
+    resumed = Stage(count.body, {**stopped.arguments, "stop": False}, 2, True)
+    resumed.__dict__["key"] = stopped.key  # the same stage, this time left alone
+    assert json.loads((cache.get(resumed) / "count.json").read_text()) == [1, 1]
+    assert cache.manifest(resumed)["resumed"]
+
+
+@pytest.mark.parametrize("harm", ["truncate", "alter", "remove", "manifest", "manifest-value"])
+def test_a_damaged_stage_is_refused_with_the_way_out(cache, harm):
+    folder = cache.get(words("a b"))
+    file, manifest = folder / "words.json", folder / "manifest.json"
+    if harm == "truncate":
+        file.write_text("[")
+    elif harm == "alter":
+        file.write_text('["a", "c"]')
+    elif harm == "remove":
+        file.unlink()
+    elif harm == "manifest":
+        manifest.write_text("{")
+    else:
+        manifest.write_text(manifest.read_text().replace('"cost": 0.0', '"cost": 1.0'))
+    with pytest.raises(InputError, match=r"Remove .* and run again"):
+        Cache(cache.root).check(folder, deep=True)
+
+
+def test_half_written_files_and_checkpoints_are_no_part_of_a_result(cache):
+    @stage()
+    def untidy(folder):
+        (folder / "checkpoint-5").mkdir()
+        (folder / ".draft.tmp").write_text("half")
+        (folder / "result").write_text("whole")
+
+    folder = cache.get(untidy())
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "result"]
+    assert list(read_manifest(folder)["files"]) == ["result"]
+
+
+def test_a_full_disk_names_the_stage_and_the_way_out(cache):
+    @stage()
+    def full(folder):
+        raise OSError(28, "No space left on device", str(folder / "big.npy"))
+
+    with pytest.raises(InputError, match=r"big.npy: full-.*No space left on device.*DR_CACHE"):
+        cache.get(full())
+
+
+def test_two_processes_build_a_stage_once(tmp_path):
+    code = """
+        import sys, time
+        from pathlib import Path
+        from dr_lib.stages import Cache, stage
+        @stage()
+        def slow(folder):
+            time.sleep(1)
+            (folder / "by").write_text("x")
+        cache = Cache(Path(sys.argv[1]), announce=lambda line: None)
+        cache.get(slow())
+        print(len(cache.built))
+    """
+    file = tmp_path / "twice.py"
+    file.write_text(textwrap.dedent(code))
+    both = [
+        subprocess.Popen(
+            [sys.executable, file, tmp_path / "stages"], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+        for _ in range(2)
+    ]
+    assert sorted(int(one.communicate(timeout=120)[0]) for one in both) == [0, 1]
+
+
+PACKAGE = {
+    "losses": '"""Losses."""\n\ndef first(x):\n    """One."""\n    return x + SHIFT\n\n'
+    "def second(x):\n    return x\n\nSHIFT = 1\n",
+    "methods": "from mine import losses\nfrom mine.losses import second\n\nclass One:\n    def run(self):\n"
+    "        return losses.first(1)\n\nclass Two:\n    def run(self):\n        return second(2)\n",
+}
+
+
+def digests(folder, **changes):
+    """Digests of both classes, computed by a fresh process over the package with some text replaced."""
+    package = folder / "mine"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("")
+    for name, text in PACKAGE.items():
+        old, new = changes.get(name, ("", ""))
+        (package / f"{name}.py").write_text(text.replace(old, new) if old else text)
+    code = "from mine.methods import One, Two; from dr_lib.stages import code_digest as d; print(d(One), d(Two))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    return done.stdout.split()
+
+
+def test_an_edited_loss_changes_the_digest_of_what_calls_it_and_of_nothing_else(tmp_path):
+    one, two = digests(tmp_path)
+    for change in [("x + SHIFT", "x - SHIFT"), ("SHIFT = 1", "SHIFT = 2")]:
+        changed = digests(tmp_path, losses=change)
+        assert changed[0] != one and changed[1] == two
+    changed = digests(tmp_path, losses=("return x\n", "return 2 * x\n"))
+    assert changed[0] == one and changed[1] != two
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"""One."""', '"""Another text."""'),
+        ("return x\n", "return  x  # why\n"),
+        ("SHIFT = 1\n", "SHIFT = 1\n\nUNUSED = 3\n"),
+    ],
+)
+def test_comments_docstrings_layout_and_what_nobody_calls_change_no_digest(tmp_path, change):
+    assert digests(tmp_path, losses=change) == digests(tmp_path)
+
+
+def test_code_edited_under_a_living_process_is_refused(tmp_path):
+    package = tmp_path / "late"
+    package.mkdir()
+    (package / "__init__.py").write_text("def f(): return 1\n")
+    code = (
+        "import os, time, late, dr_lib.stages as s\n"
+        "os.utime('late/__init__.py', (time.time() + 9, time.time() + 9))\n"
+        "try: s.code_digest(late.f)\nexcept s.InputError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert "edited after the process had started" in done.stdout and "Restart the kernel" in done.stdout
+
+
+def test_estimates_scale_with_cost_inside_a_family(cache):
+    past = [{"kind": "count", "family": "f", "seconds": 10.0, "cost": 100.0, "resumed": False}]
+    one = count(words("a")).costs(300, "f")
+    assert Estimates(past).seconds(one) == 30.0
+    assert Estimates(past).remaining([one], cache) == 30.0
+    assert Estimates([]).remaining([one], cache) is None
+    assert code_digest(Cache) == code_digest(Cache)
