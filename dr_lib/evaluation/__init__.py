@@ -1,35 +1,64 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
-from dr_lib.evaluation.answers import answer_accuracy
 from dr_lib.evaluation.candidates import candidate_scores, evaluate_candidates, rank_candidates
-from dr_lib.evaluation.cases import Case, flips
 from dr_lib.evaluation.index_cost import IndexCost
-from dr_lib.evaluation.ledger import PAPERS, load_paper, load_papers
-from dr_lib.evaluation.measures import evaluate
-from dr_lib.evaluation.nlu import NluBatch, NluResult, SentenceClassifier, finetune_nlu, steps_for
-from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask, load_nlu
-from dr_lib.evaluation.pages import page_ids, page_qrels, page_ranking, r_precision
-from dr_lib.evaluation.papers import Claim, Compare, Paper, Table, number, row_label
-from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation, proxy_ranks
+from dr_lib.evaluation.measures import (
+    BY_ANSWER,
+    BY_JUDGEMENT,
+    Scores,
+    answer_accuracy,
+    check_measures,
+    evaluate,
+    evaluate_split,
+    holds_answer,
+)
+from dr_lib.evaluation.nlu import (
+    TASKS,
+    NluBatch,
+    NluSplit,
+    NluTask,
+    SentenceClassifier,
+    finetune_nlu,
+    load_nlu,
+    measure_difference,
+    measure_interval,
+    nlu_file,
+    steps_for,
+    task_of,
+)
+from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
+from dr_lib.evaluation.papers import PAPERS, Claim, Compare, Paper, Table, load_paper, load_papers, number, row_label
+from dr_lib.evaluation.pipeline_checks import (
+    also_in,
+    positive_first,
+    ranking_on_lists,
+    share_above,
+    share_marked,
+    teacher_on_lists,
+)
+from dr_lib.evaluation.pool import ProxyPool, ProxyValidation, proxy_ranks
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
-from dr_lib.evaluation.scores import Scores, paired_difference
-from dr_lib.evaluation.similarity import passage_similarities
-from dr_lib.evaluation.split import evaluate_split
+from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY, passage_similarities
 from dr_lib.evaluation.statistics import (
+    AverageInterval,
     Interval,
+    average_interval,
     bootstrap_interval,
     bootstrap_intervals,
     holm,
-    randomisation_test,
+    paired_difference,
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.evaluation.verdicts import PairResult, SpreadResult, Verdict, verdict
-from dr_lib.evaluation.zero_shot import Average, AverageInterval, average, average_interval, search_all
+from dr_lib.evaluation.verdicts import Case, PairResult, SpreadResult, Verdict, flips, verdict
 
 __all__ = [
+    "BY_ANSWER",
+    "BY_JUDGEMENT",
     "PAPERS",
-    "Average",
+    "POSITIVE_NEGATIVE",
+    "POSITIVE_QUERY",
+    "TASKS",
     "AverageInterval",
     "Case",
     "Claim",
@@ -38,7 +67,6 @@ __all__ = [
     "Interval",
     "NearestQuestions",
     "NluBatch",
-    "NluResult",
     "NluSplit",
     "NluTask",
     "PairResult",
@@ -51,37 +79,46 @@ __all__ = [
     "Stratum",
     "Table",
     "Verdict",
+    "also_in",
     "answer_accuracy",
-    "average",
     "average_interval",
     "bootstrap_interval",
     "bootstrap_intervals",
     "candidate_scores",
+    "check_measures",
     "evaluate",
     "evaluate_candidates",
     "evaluate_split",
     "finetune_nlu",
     "flips",
+    "holds_answer",
     "holm",
     "load_nlu",
     "load_paper",
     "load_papers",
+    "measure_difference",
+    "measure_interval",
     "nearest_questions",
+    "nlu_file",
     "number",
     "page_ids",
     "page_qrels",
     "page_ranking",
     "paired_difference",
     "passage_similarities",
+    "positive_first",
     "proxy_ranks",
     "r_precision",
-    "randomisation_test",
     "randomisation_tests",
     "rank_candidates",
+    "ranking_on_lists",
     "row_label",
-    "search_all",
+    "share_above",
+    "share_marked",
     "smallest_detectable_difference",
     "steps_for",
     "stratify",
+    "task_of",
+    "teacher_on_lists",
     "verdict",
 ]

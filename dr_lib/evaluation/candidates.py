@@ -15,11 +15,11 @@ import numpy as np
 
 from dr_lib.collections.dialogue import CandidateSet
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
-from dr_lib.models.dense import DenseEncoder
+from dr_lib.evaluation.measures import Scores
+from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import encode, exact_scores
+from dr_lib.tokens import TokenStore
 from dr_lib.tokens.layout import Side
-from dr_lib.tokens.store import TokenStore
 
 CONTEXT_LENGTH = 256
 

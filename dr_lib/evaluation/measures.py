@@ -1,4 +1,4 @@
-"""Retrieval measures by `ir-measures`: MRR@k, R@k, nDCG@k, R-precision and others, one value a query.
+"""What a run scored on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and answers (accuracy@k).
 
 The rules, which differ between tools and move numbers:
 
@@ -7,48 +7,139 @@ The rules, which differ between tools and move numbers:
 - **Unjudged passages** are not relevant.
 - **Queries.** Every query with a judgement counts. One that the run lacks scores 0, and so does one without a relevant
   passage (as `trec_eval -c`). Queries of the run without any judgement are left out.
-- **Relevance** for MRR, R, P, AP and Success begins at a grade given by hand: 1 for MS MARCO, 2 for TREC DL (SimLM's
-  code does the same). nDCG takes the grade itself as gain, in trec_eval's form.
+- **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest grade on. It is 1 where
+  judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for TREC DL 2019 and 2020, whose grade 1 means "on
+  the topic, no answer"; SimLM's code does the same. It matters: BM25 on TREC DL 2019 has an MRR@10 near 98 at grade 1
+  and near 80 at grade 2. nDCG takes the grade itself as gain, in trec_eval's form, whatever the lowest grade.
 - **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
-  the number of passages relevant to the query. Pages in place of passages: `evaluation/pages.py`.
+  the number of passages relevant to the query. Pages in place of passages: `page_measures.py`.
+- **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) asks whether one of the first
+  k passages holds an accepted answer, judged or not. Text and answers are normalised (Unicode NFD), cut into tokens
+  (runs of letters, marks and digits, or single other visible characters) and lower-cased; an answer matches where its
+  tokens stand in a row. Only a passage's text counts, not its title. DPR's code finds an answer without any token in
+  every passage; here it is in none.
 
 Page of the book: ideas/evaluation.
 """
 
+import base64
+import json
 import re
+import unicodedata
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import ir_measures
 import numpy as np
+import regex
+from datasets import Dataset
 from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
-from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.rows import rows_of
+from dr_lib.files import read_json, write_text
+from dr_lib.retrieval import Ranking, rows_of
 
+BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
+BY_ANSWER = ("accuracy@5", "accuracy@20", "accuracy@100")
+R_PRECISION = "R-precision"
 KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.
 JUDGED_SUFFICE = ("R", "P", "Success")
-R_PRECISION = "R-precision"
+ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+TEXTS_AT_ONCE = 10_000
 
-Run = dict[str, dict[str, float]]
+Qrels = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Per-query values of one or more measures: what measures give, records keep and tests of significance take.
+
+    Attributes:
+        query_ids: one id a query, distinct.
+        values: measure -> `[queries]` float32, in the order of `query_ids`.
+
+    Raises:
+        InputError: a measure with another number of values, or with one that is not a number.
+
+    Example:
+        >>> scores = Scores(["q1", "q2"], {"MRR@10": np.array([1.0, 0.5])})
+        >>> scores.mean("MRR@10")
+        0.75
+    """
+
+    query_ids: Sequence[str]
+    values: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "query_ids", list(self.query_ids))
+        values = {name: np.asarray(column, np.float32) for name, column in self.values.items()}
+        object.__setattr__(self, "values", values)
+        if len(set(self.query_ids)) != len(self.query_ids):
+            raise InputError("a query id occurs twice", where="scores", fix="Give each query once.")
+        for name, column in values.items():
+            if column.shape != (len(self.query_ids),):
+                problem = f"{name} has shape {column.shape} for {len(self.query_ids)} queries"
+                raise InputError(problem, where="scores", fix="Give one value a query.")
+            if not np.isfinite(column).all():
+                query = self.query_ids[int((~np.isfinite(column)).argmax())]
+                raise InputError(f"{name} of query {query!r} is not a number", where="scores", fix="Measure again.")
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def per_query(self, measure: str) -> np.ndarray:
+        """Values `[queries]` of one measure; an unknown one raises `InputError` that lists the known ones."""
+        if measure not in self.values:
+            fix = f"Measured were: {', '.join(self.values)}."
+            raise InputError(f"no measure {measure!r}", where="scores", fix=fix)
+        return self.values[measure]
+
+    def mean(self, measure: str) -> float:
+        """Mean over the queries, as tables print it (a fraction, not a percentage)."""
+        return float(self.per_query(measure).astype(np.float64).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: ids and float32 values compressed with zlib, in base64."""
+        values = {name: _pack(column.astype("<f4").tobytes()) for name, column in self.values.items()}
+        return {"queries": _pack(json.dumps(self.query_ids, ensure_ascii=False).encode()), "values": values}
+
+    @classmethod
+    def from_dict(cls, packed: Mapping[str, Any], where: object = "scores") -> "Scores":
+        """The inverse of `to_dict`; what cannot be unpacked raises `InputError`."""
+        try:
+            columns = {name: np.frombuffer(_unpack(text), "<f4") for name, text in packed["values"].items()}
+            return cls(json.loads(_unpack(packed["queries"])), columns)
+        except (KeyError, TypeError, AttributeError, ValueError, zlib.error) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
+
+    def save(self, path: Path) -> None:
+        """Write one small JSON file, in one step."""
+        write_text(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Scores":
+        """Read what `save` wrote; a missing, broken or altered file raises `InputError`."""
+        return cls.from_dict(read_json(Path(path)), where=path)
 
 
 def evaluate(
     ranking: Ranking,
-    qrels: Mapping[str, Mapping[str, int]],
+    qrels: Qrels,
     passage_ids: Sequence[str],
-    measures: Sequence[str] = ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"),
+    measures: Sequence[str] = BY_JUDGEMENT,
     *,
-    relevance: int = 1,
+    grade: int = 1,
 ) -> Scores:
     """Score a ranking against judgements, by the rules above.
-
-    Each measure gets only the part of the ranking that it can see: the first k passages, or of these only the judged
-    ones for recall, precision and success. Values are those of the full run, and ten thousand queries of a thousand
-    passages take a second or two.
 
     Args:
         ranking: rows of the collection, best first.
@@ -56,7 +147,7 @@ def evaluate(
         passage_ids: ids of the collection in row order.
         measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000", "Success@20", and
             "R-precision".
-        relevance: lowest grade that counts as relevant for all but nDCG.
+        grade: lowest grade that counts as relevant for all but nDCG; 2 for TREC DL.
 
     Returns:
         Values between 0 and 1 for every judged query, in the order of `qrels`.
@@ -70,83 +161,172 @@ def evaluate(
         >>> evaluate(ranking, {"q": {"a": 1}}, ["a", "b", "c"], ["MRR@10", "R@1"]).values
         {'MRR@10': array([0.5], dtype=float32), 'R@1': array([0.], dtype=float32)}
     """
-    wanted = {name: parse(name, relevance) for name in measures}
-    places = {query: place for place, query in enumerate(ranking.query_ids)}
-    if not any(query in places for query in qrels):
+    wanted = {name: parse(name, grade) for name in measures}
+    places = {query: place for place, query in enumerate(ranking.query_ids) if query in qrels}
+    if not places:
         fix = "Evaluate against the split that was searched."
         raise InputError("none of the judged queries is in the ranking", where="qrels", fix=fix)
     if ranking.rows.max(initial=-1) >= len(passage_ids):
         problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
         raise InputError(problem, where="ranking", fix="Give the ids of the collection that was searched.")
     if R_PRECISION in wanted:
-        _check_depth(ranking, qrels, len(passage_ids), relevance)
-    judged, judged_keys = _by_row(qrels, passage_ids, places)
-    queries = [(query, places[query]) for query in qrels if query in places]
+        _check_depth(ranking, qrels, len(passage_ids), grade)
+    # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks keeps its name.
+    rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
+    by_row = {query: {(next(rows), passage): int(own) for passage, own in qrels[query].items()} for query in qrels}
+    judged = {
+        query: {f"absent {passage}" if row < 0 else str(row): own for (row, passage), own in grades.items()}
+        for query, grades in by_row.items()
+    }
+    # Of a thousand passages a query only a few are judged: the deep measures are given no others, at their own ranks.
+    hits = {
+        query: np.flatnonzero(np.isin(ranking.rows[place], [row for row, _ in by_row[query] if row >= 0]))
+        for query, place in places.items()
+    }
     values = {}
     for name, (kind, cut, measure) in wanted.items():
-        rows = np.asarray(ranking.rows[:, :cut])
-        shown = _judged(rows, judged_keys, len(passage_ids)) if kind in JUDGED_SUFFICE else rows >= 0
-        found = {m.query_id: m.value for m in ir_measures.iter_calc([measure], judged, _run(rows, shown, queries))}
-        values[name] = np.array([found.get(query, 0.0) for query in qrels], np.float32)
+        cut = cut or ranking.depth
+        run = {}
+        for query, place in places.items():
+            line = np.asarray(ranking.rows[place, :cut])
+            ranks = hits[query][hits[query] < cut] if kind in JUDGED_SUFFICE else np.flatnonzero(line >= 0)
+            run[query] = {str(row): float(cut - rank) for rank, row in zip(ranks, line[ranks].tolist(), strict=True)}
+        scored = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)}
+        values[name] = np.array([scored.get(query, 0.0) for query in qrels], np.float32)
     return Scores(list(qrels), values)
 
 
-def parse(name: str, relevance: int = 1) -> tuple[str, int | None, ir_measures.Measure]:
+def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measure]:
     """Kind, cut (None: no cut) and `ir-measures` object of a measure's name; an unknown one raises `InputError`.
 
     Example:
-        >>> parse("R@1k", relevance=2)
+        >>> parse("R@1k", grade=2)
         ('R', 1000, R(rel=2)@1000)
     """
     if name == R_PRECISION:
-        return name, None, Rprec(rel=relevance)
+        return name, None, Rprec(rel=grade)
     match = re.fullmatch(r"(\w+)@(\d+)(k?)", name)
     if match is None or match[1] not in KINDS or int(match[2]) == 0:
         known = ", ".join([*(f"{kind}@k" for kind in KINDS), R_PRECISION, "accuracy@k (by answers)"])
         raise InputError(f"unknown measure {name!r}", where="measures", fix=f"Known: {known}.")
     cut = int(match[2]) * (1000 if match[3] else 1)
     kind = KINDS[match[1]]
-    return match[1], cut, (kind if kind is nDCG else kind(rel=relevance)) @ cut
+    return match[1], cut, (kind if kind is nDCG else kind(rel=grade)) @ cut
 
 
-def _check_depth(ranking: Ranking, qrels: Mapping[str, Mapping[str, int]], passages: int, relevance: int) -> None:
-    most = max(sum(grade >= relevance for grade in grades.values()) for grades in qrels.values())
+def evaluate_split(
+    ranking: Ranking, collection: Collection, split: str, measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
+) -> Scores:
+    """Score a run of a split's queries by judgements and, where asked for, by answers.
+
+    Args:
+        ranking: of the queries of `split`.
+        collection: what was searched.
+        split: name of the split.
+        measures: names as `evaluate` takes them, or "accuracy@20" and the like.
+        grade: lowest grade that counts as relevant, as in `evaluate`; answers know no grades.
+
+    Returns:
+        Values between 0 and 1 for every judged query, in the order of the judgements.
+
+    Raises:
+        InputError: what `check_measures` and `evaluate` refuse.
+    """
+    check_measures(measures, collection, split)
+    judged, cuts = collection.qrels(split), [int(match[1]) for match in map(ACCURACY.fullmatch, measures) if match]
+    names = [name for name in measures if not ACCURACY.fullmatch(name)]
+    values = dict(evaluate(ranking, judged, collection.passages["id"], names, grade=grade).values)
+    if cuts:
+        queries = collection.queries(split)
+        known = dict(zip(queries["id"][:], queries["answers"][:], strict=True))
+        answers = [known.get(query, []) for query in ranking.query_ids]
+        answered = answer_accuracy(ranking, collection.passages, answers, cuts)
+        places = {query: place for place, query in enumerate(ranking.query_ids)}
+        rows = np.array([places.get(query, len(places)) for query in judged])
+        values |= {name: np.append(column, np.float32(0))[rows] for name, column in answered.values.items()}
+    return Scores(list(judged), {name: values[name] for name in measures})
+
+
+def check_measures(measures: Sequence[str], collection: Collection, split: str) -> None:
+    """Refuse a measure that is unknown, or that needs answers where no query of the split has one (`InputError`)."""
+    for name in measures:
+        if not ACCURACY.fullmatch(name):
+            parse(name)
+        elif not any(collection.queries(split)["answers"]):
+            problem = f"{name} needs answers, and no query of split {split!r} has one"
+            fix = 'Measure by judgements, such as "R@20" or "Success@20".'
+            raise InputError(problem, where=f"collection {collection.name}", fix=fix)
+
+
+def answer_accuracy(
+    ranking: Ranking, passages: Dataset, answers: Sequence[Sequence[str]], ks: Sequence[int] = (5, 20, 100)
+) -> Scores:
+    """Top-k answer accuracy of each query; one without answers scores 0.
+
+    Args:
+        ranking: rows of the collection, best first.
+        passages: the collection, with the column `text`.
+        answers: the accepted answers of each query, in the ranking's order.
+        ks: cuts, each at least 1.
+
+    Returns:
+        For each k the measure "accuracy@k", 0 or 1 a query.
+
+    Example:
+        >>> passages = Dataset.from_dict({"text": ["In Paris, of course.", "Parish life."]})
+        >>> ranking = Ranking(["q"], np.array([[1, 0]]), np.array([[2.0, 1.0]]))
+        >>> answer_accuracy(ranking, passages, [["PARIS"]], ks=(1, 2)).values
+        {'accuracy@1': array([0.], dtype=float32), 'accuracy@2': array([1.], dtype=float32)}
+    """
+    found = holds_answer(ranking.rows[:, : max(ks)], passages, answers)
+    return Scores(ranking.query_ids, {f"accuracy@{k}": found[:, :k].any(axis=1) for k in ks})
+
+
+def holds_answer(rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
+    """Which passages hold an accepted answer of their query, by the rule of accuracy@k.
+
+    Args:
+        rows: `[queries, depth]` rows of the collection, such as a ranking's; -1 for none.
+        passages: the collection, with the column `text`.
+        answers: the accepted answers of each query.
+
+    Returns:
+        `[queries, depth]` bool.
+    """
+    rows, texts = np.asarray(rows), {}
+    distinct = np.unique(rows[rows >= 0])
+    for part in np.split(distinct, range(TEXTS_AT_ONCE, len(distinct), TEXTS_AT_ONCE)):
+        # Each passage is normalised once, however many queries found it.
+        texts.update(zip(part.tolist(), map(normal_form, passages.select_columns("text")[part]["text"]), strict=True))
+    found = np.zeros(rows.shape, bool)
+    for place, (line, given) in enumerate(zip(rows.tolist(), answers, strict=True)):
+        wanted = [normal for answer in given if (normal := normal_form(answer)).strip()]
+        found[place] = [row >= 0 and any(one in texts[row] for one in wanted) for row in line]
+    return found
+
+
+def normal_form(text: str) -> str:
+    """Lower-cased tokens of a text with a space before, between and after them.
+
+    A whole-token match is then a match of strings, since no token holds a space.
+
+    Example:
+        >>> normal_form("O'Neil, 1999"), normal_form("neil") in normal_form("O'Neil, 1999")
+        (" o ' neil , 1999 ", True)
+    """
+    return " ".join(["", *(token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text))), ""])
+
+
+def _check_depth(ranking: Ranking, qrels: Qrels, passages: int, grade: int) -> None:
+    most = max(sum(own >= grade for own in grades.values()) for grades in qrels.values())
     if ranking.depth < min(most, passages):
         problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
 
 
-def _by_row(
-    qrels: Mapping[str, Mapping[str, int]], passage_ids: Sequence[str], places: Mapping[str, int]
-) -> tuple[dict[str, dict[str, int]], np.ndarray]:
-    """Judgements with rows for ids, and the sorted keys `place of the query * passages + row` of those in the run."""
-    rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
-    judged, keys = {}, []
-    for query, grades in qrels.items():
-        own = {passage: next(rows) for passage in grades}
-        judged[query] = {str(own[p]) if own[p] >= 0 else f"absent {p}": int(grade) for p, grade in grades.items()}
-        if query in places:
-            keys += [places[query] * len(passage_ids) + row for row in own.values() if row >= 0]
-    return judged, np.sort(np.array(keys, np.int64))
+def _pack(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
-def _judged(rows: np.ndarray, judged_keys: np.ndarray, passages: int) -> np.ndarray:
-    """Which entries of a ranking were judged for their own query: `[queries, cut]` bool."""
-    somewhere = np.zeros(passages + 1, bool)
-    somewhere[judged_keys % passages] = True
-    places, ranks = np.nonzero(somewhere[rows])
-    keys = places * passages + rows[places, ranks]
-    own = np.append(judged_keys, -1)[np.searchsorted(judged_keys, keys)] == keys
-    shown = np.zeros(rows.shape, bool)
-    shown[places[own], ranks[own]] = True
-    return shown
-
-
-def _run(rows: np.ndarray, shown: np.ndarray, queries: Sequence[tuple[str, int]]) -> Run:
-    """The shown entries with `depth - rank` as score, which no two passages of a query share."""
-    run = {}
-    for query, place in queries:
-        ranks = np.flatnonzero(shown[place])
-        scores = (rows.shape[1] - ranks).astype(float).tolist()
-        run[query] = dict(zip(map(str, rows[place, ranks].tolist()), scores, strict=True))
-    return run
+def _unpack(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text, validate=True))

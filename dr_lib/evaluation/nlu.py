@@ -1,33 +1,156 @@
-"""Fine-tune an encoder on a task of language understanding and measure it (MASTER, Table 7).
+"""Language understanding: its tasks and their files, fine-tuning on them, measures and intervals (MASTER, Table 7).
 
-As BERT does it: the sentence, or both as a pair in one sequence, the state of [CLS], a small head, cross-entropy for
-classes and squared error for a score; usually batches of 32, three epochs, and a peak rate of 2e-5 to 5e-5. Heads made
-for next-sentence prediction are not used, since pre-training for retrieval leaves none: the head is RoBERTa's
+CoLA, MRPC, STS-B, QQP (GLUE) and SICK ask whether pre-training for retrieval keeps what BERT knows. A split is a file
+`<split>.tsv`, tabs between cells, no quoting; the columns of GLUE's own files and of the common plain ones are known by
+name, and those of CoLA may come without a header.
+
+Fine-tuning is BERT's: the sentence, or both as a pair in one sequence, the state of [CLS], a small head, cross-entropy
+for classes and squared error for a score; usually batches of 32, three epochs, and a peak rate of 2e-5 to 5e-5. Heads
+made for next-sentence prediction are not used, since pre-training for retrieval leaves none: the head is RoBERTa's
 (dense layer, tanh, dropout, output). Training is the one loop of the book. Page of the book: ideas/evaluation.
 """
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import datasets
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from dr_lib.collections.beir import read_lines
 from dr_lib.errors import InputError
-from dr_lib.evaluation.nlu_measures import measure
-from dr_lib.evaluation.nlu_tasks import NluSplit, NluTask
-from dr_lib.models.first_state import first_states
+from dr_lib.evaluation.measures import Scores
+from dr_lib.evaluation.statistics import Interval, interval_of
+from dr_lib.models import first_states
+from dr_lib.places import find_data
 from dr_lib.retrieval.encode import plan
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import TrainSettings, train
 
+FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
+SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
+BARE_COLA = ("source", "label", "mark", "sentence")
 TOKENS_AT_ONCE = 16_384
+SET_DRAWS = 1_000
+
+
+@dataclass(frozen=True)
+class NluTask:
+    """One task.
+
+    Attributes:
+        name: "cola", "mrpc", ...
+        pair: two sentences, read as one sequence, or one.
+        target: names that the column of the answer has in known files.
+        classes: the answers as they stand in the file; empty where the answer is a number.
+        scale: lowest and highest number, where it is one.
+        measures: what is reported, by the names of `MEASURES`.
+        leave_out_broken: skip lines with a wrong number of cells (QQP's file has some) in place of refusing them.
+    """
+
+    name: str
+    pair: bool
+    target: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    scale: tuple[float, float] = (0.0, 1.0)
+    measures: tuple[str, ...] = ("accuracy",)
+    leave_out_broken: bool = False
+
+
+BINARY = ("0", "1")
+ENTAILMENT = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+TASKS = {
+    task.name: task
+    for task in (
+        NluTask("cola", False, ("label",), BINARY, measures=("Matthews", "accuracy")),
+        NluTask("mrpc", True, ("label", "Quality"), BINARY, measures=("accuracy", "F1")),
+        NluTask("qqp", True, ("is_duplicate", "label"), BINARY, measures=("accuracy", "F1"), leave_out_broken=True),
+        NluTask("stsb", True, ("score",), scale=(0, 5), measures=("Pearson", "Spearman")),
+        NluTask("sick-relatedness", True, ("score", "relatedness_score"), (), (1, 5), ("Pearson", "Spearman")),
+        NluTask("sick-entailment", True, ("entailment", "entailment_judgment"), ENTAILMENT),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NluSplit:
+    """The rows of one file.
+
+    Attributes:
+        task: what is asked.
+        texts: columns `sentence1` and, for a pair, `sentence2`.
+        targets: `[rows]`, int64 number of the class, or float32 in the task's own scale.
+        left_out: lines that had a wrong number of cells.
+    """
+
+    task: NluTask
+    texts: datasets.Dataset
+    targets: np.ndarray
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def first(self, rows: int | None) -> "NluSplit":
+        """The same split with at most so many rows, the first ones."""
+        if rows is None or rows >= len(self):
+            return self
+        return replace(self, texts=self.texts.select(range(rows)), targets=self.targets[:rows])
+
+
+def task_of(name: str) -> NluTask:
+    """A task by its name; an unknown one raises `InputError` that lists the known ones."""
+    if name not in TASKS:
+        raise InputError(f"unknown task {name!r}", where="task", fix=f"Known: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
+def nlu_file(folder: str | Path, split: str) -> Path:
+    """The file of a split; `InputError` where there is none."""
+    path = (find_data(folder) or Path(folder)) / f"{split}.tsv"
+    if not path.is_file():
+        raise InputError("no such file", where=path, fix="Name a folder that holds this split.")
+    return path
+
+
+def load_nlu(task: str, folder: str | Path, split: str) -> NluSplit:
+    """Read a split of a task.
+
+    Args:
+        task: a name in `TASKS`.
+        folder: a path, or the name of a folder under ``DR_DATA`` (such as "glue-cola").
+        split: "train", "dev" or "test", the name of the file without ".tsv".
+
+    Raises:
+        InputError: an unknown task, no such file, a missing column, or a line that breaks the format, with its number.
+    """
+    kind, path = task_of(task), nlu_file(folder, split)
+    lines = [(number, line.split("\t")) for number, line in read_lines(path) if line.strip()]
+    if not lines:
+        raise InputError("the file is empty", where=path, fix="Copy it again.")
+    bare = task == "cola" and len(lines[0][1]) == len(BARE_COLA) and lines[0][1][1] in BINARY
+    header = list(BARE_COLA) if bare else lines.pop(0)[1]
+    *sentences, answer = [_column(header, names, path) for names in (FIRST, *([SECOND] * kind.pair), kind.target)]
+    texts, targets = [], []
+    for number, cells in lines:
+        where = f"{path} line {number}"
+        if len(cells) == len(header):
+            targets.append(_target(kind, cells[answer], where))
+            texts.append([cells[column] for column in sentences])
+        elif not kind.leave_out_broken:
+            raise InputError(f"{len(cells)} cells, {len(header)} columns", where=where, fix="Correct the line.")
+    if not texts:
+        raise InputError("no row in it", where=path, fix="Copy the file again.")
+    columns = dict(zip(("sentence1", "sentence2"), map(list, zip(*texts, strict=True)), strict=False))
+    dtype = np.int64 if kind.classes else np.float32
+    return NluSplit(kind, datasets.Dataset.from_dict(columns), np.array(targets, dtype), len(lines) - len(texts))
 
 
 @dataclass(frozen=True)
@@ -75,33 +198,12 @@ class SentenceClassifier(nn.Module):
         return self.output(self.dropout(state)).float()
 
     def forward(self, batch: NluBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Loss of a batch, and for classes the share of right ones.
-
-        Args:
-            batch: sentences and answers.
-            generator: not used; the loop hands it to every module.
-        """
+        """Loss of a batch, and for classes the share of right ones; `generator` is not used."""
         logits = self.logits(batch.tokens)
         if not self.task.classes:
             return {"loss": functional.mse_loss(logits[:, 0], batch.targets)}
         right = (logits.detach().argmax(dim=1) == batch.targets).float().mean()
         return {"loss": functional.cross_entropy(logits, batch.targets), "accuracy": right}
-
-
-@dataclass(frozen=True, eq=False)
-class NluResult:
-    """What a fine-tuned encoder scored on a split.
-
-    Attributes:
-        task: the task's name.
-        measures: name -> value between -1 and 1.
-        predicted, actual: `[rows]`, numbers of classes, or scores in the task's own scale.
-    """
-
-    task: str
-    measures: dict[str, float]
-    predicted: np.ndarray
-    actual: np.ndarray
 
 
 def finetune_nlu(
@@ -116,8 +218,8 @@ def finetune_nlu(
     max_length: int = 128,
     dropout: float = 0.1,
     progress: bool = True,
-) -> NluResult:
-    """Fine-tune a copy of `encoder` on one split of a task and measure it on another.
+) -> Scores:
+    """Fine-tune a copy of `encoder` on one split of a task and read another with it.
 
     Args:
         encoder: a masked LM or bare encoder, left as it is.
@@ -131,23 +233,25 @@ def finetune_nlu(
         progress: show bars.
 
     Returns:
-        The task's measures on `test_split`, with every prediction.
+        "predicted" and "actual" of every row of `test_split`, numbers of classes or scores in the task's own scale, and
+        for classes "accuracy", 0 or 1. `measure` makes one number of them.
 
     Raises:
-        InputError: splits of different tasks, a batch larger than the training split, or a model that is too short.
+        InputError: a batch larger than the training split, or a model that is too short.
     """
-    if train_split.task != test_split.task or batch_rows > len(train_split):
-        problem = f"{len(train_split)} rows of {train_split.task.name}, tested on {test_split.task.name}"
-        raise InputError(problem, where="nlu", fix="Give splits of one task and a batch that the rows can fill.")
     task, stores = train_split.task, {}
+    if batch_rows > len(train_split):
+        problem = f"batches of {batch_rows} rows, but only {len(train_split)} to train on"
+        raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     for name, split in (("train", train_split), ("test", test_split)):
         columns = tuple(split.texts.column_names)
         stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns, progress=progress)
     classifier = SentenceClassifier(encoder, task, dropout=dropout, seed=settings.seed)
     batches = _batches(stores["train"], train_split, batch_rows, max_length, settings.seed)
     train(classifier, batches, settings, folder / "training", title=task.name, progress=progress)
-    predicted = predict(classifier, stores["test"], max_length)
-    return NluResult(task.name, measure(predicted, test_split.targets, task.measures), predicted, test_split.targets)
+    columns = {"predicted": predict(classifier, stores["test"], max_length), "actual": test_split.targets}
+    columns |= {"accuracy": columns["predicted"] == columns["actual"]} if task.classes else {}
+    return Scores([str(row) for row in range(len(test_split))], columns)
 
 
 def steps_for(rows: int, batch_rows: int, epochs: float) -> int:
@@ -175,6 +279,94 @@ def predict(classifier: SentenceClassifier, store: TokenStore, max_length: int) 
     return (low + (high - low) * outputs[:, 0]).numpy()
 
 
+def f1(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Harmonic mean of precision and recall of class 1; 0 where there is no such class."""
+    both = (predicted == 1).sum() + (actual == 1).sum()
+    return float(2 * ((predicted == 1) & (actual == 1)).sum() / max(both, 1))
+
+
+def pearson(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Pearson's correlation; 0 where one side is constant, so that a model that has learnt nothing has a value."""
+    left, right = (np.asarray(side, np.float64) - np.mean(side, dtype=np.float64) for side in (predicted, actual))
+    scale = np.sqrt((left @ left) * (right @ right))
+    return float(left @ right / scale) if scale > 0 else 0.0
+
+
+def matthews(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Matthews' correlation of two classes: Pearson's of the two 0/1 columns."""
+    return pearson(predicted == 1, actual == 1)
+
+
+MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": lambda predicted, actual: float((predicted == actual).mean()),
+    "F1": f1,
+    "Matthews": matthews,
+    "Pearson": pearson,
+    "Spearman": lambda predicted, actual: pearson(stats.rankdata(predicted), stats.rankdata(actual)),
+}
+"""Measures of a whole set, `(predicted, actual) -> value`. scikit-learn has them too, 1 ms a call: 50 times as slow."""
+
+
+def measure_interval(
+    runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """A measure of one configuration and its bootstrap interval over rows.
+
+    Such a measure is no mean over rows, so each resample of the rows is measured anew.
+
+    Args:
+        runs: one a seed, with the columns "predicted" and "actual", of the same rows.
+        name: a key of `MEASURES`.
+        draws, seed, level: as in `bootstrap_interval`.
+
+    Raises:
+        InputError: no run, or runs of different rows.
+
+    Example:
+        >>> rows = {"predicted": [1, 1, 0, 0], "actual": [1, 0, 0, 0]}
+        >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
+        0.75
+    """
+    return _interval(lambda rows: _mean(runs, name, rows), _same_rows(runs), draws, seed, level)
+
+
+def measure_difference(
+    first: Sequence[Scores],
+    second: Sequence[Scores],
+    name: str,
+    *,
+    draws: int = SET_DRAWS,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """First minus second configuration, both measured on the same resampled rows."""
+    rows = _same_rows([*first, *second])
+    return _interval(lambda drawn: _mean(first, name, drawn) - _mean(second, name, drawn), rows, draws, seed, level)
+
+
+def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
+    found = [header.index(name) for name in names if name in header]
+    if not found:
+        fix = f"One of {', '.join(names)} is needed."
+        raise InputError(f"columns {', '.join(header)[:120]}", where=f"{path} line 1", fix=fix)
+    return found[0]
+
+
+def _target(task: NluTask, cell: str, where: str) -> float:
+    if task.classes:
+        if cell in task.classes:
+            return task.classes.index(cell)
+        raise InputError(f"answer {cell!r}", where=where, fix=f"Known: {', '.join(task.classes)}.")
+    try:
+        value = float(cell)
+    except ValueError:
+        value = np.nan
+    if not task.scale[0] <= value <= task.scale[1]:
+        fix = f"Give a number from {task.scale[0]:g} to {task.scale[1]:g}."
+        raise InputError(f"score {cell!r}", where=where, fix=fix)
+    return value
+
+
 def _batches(
     store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int
 ) -> Callable[[int], NluBatch]:
@@ -190,3 +382,22 @@ def _batches(
         return NluBatch(store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows]))
 
     return batch
+
+
+def _interval(value: Callable[[np.ndarray], float], rows: int, draws: int, seed: int, level: float) -> Interval:
+    rng = np.random.default_rng(seed)
+    drawn = np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
+    return interval_of(value(np.arange(rows)), drawn, level)
+
+
+def _mean(runs: Sequence[Scores], name: str, rows: np.ndarray) -> float:
+    """Mean over seeds of the measure on some rows."""
+    columns = [(run.per_query("predicted")[rows], run.per_query("actual")[rows]) for run in runs]
+    return float(np.mean([MEASURES[name](*pair) for pair in columns]))
+
+
+def _same_rows(runs: Sequence[Scores]) -> int:
+    actual = [run.per_query("actual") for run in runs]
+    if not runs or any(not np.array_equal(one, actual[0]) for one in actual):
+        raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
+    return len(actual[0])

@@ -1,25 +1,26 @@
-"""What a paper reports: its tables, settings and claims, as `ledger.py` reads them from `book/papers/*.yaml`.
+"""What the five papers report and claim, read from `book/papers/*.yaml` and checked when it is read.
 
-Numbers are the papers' own; statements are in our words. Page of the book: the opener of each paper.
+Numbers are the papers' own; statements are in our words. Every claim must name a table, a column and rows that exist.
+Page of the book: the opener of each paper.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, ValidationError
 
+from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.files import read_yaml
+from dr_lib.settings import Settings, explain
+
+PAPERS = ("simlm", "cdmae", "dpr_paq", "master", "pair")
 
 Cell = bool | int | float | str | None
 
 
-class Part(BaseModel):
-    """A part of a paper's file: read-only, unknown fields refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Table(Part):
+class Table(Settings):
     """One table, or what the text says of a figure.
 
     Attributes:
@@ -53,27 +54,43 @@ class Table(Part):
         return {label: self.cell(label, name) for label in self.labels()}
 
 
-class Compare(Part):
+class Compare(Settings):
     """Which rows must stand in which order: `pairs` of [better, worse] in the column `metric`."""
 
     metric: str
     pairs: list[tuple[str, str]] = Field(min_length=1)
 
 
-class Claim(Part):
+class Spread(Settings):
+    """All of these rows lie within `width` of each other, for claims that say "about equal".
+
+    Attributes:
+        measure: what is compared, by our name of it.
+        rows: names of rows of the claim's table.
+        width: largest difference of two of them in points, in the paper's own words: 0.5.
+    """
+
+    measure: str
+    rows: list[str] = Field(min_length=2)
+    width: float = Field(gt=0)
+
+
+class Claim(Settings):
     """One claim of a paper.
 
     Attributes:
         id: unique over all papers; starts with the paper's name.
         source: the tables or sections it comes from, e.g. "Table 6, Table 2".
         statement: the claim in our words.
-        compare: what a machine can check of it, if anything.
+        compare: the order of rows that it states, if any.
+        spreads: the ranges that it states, if any.
     """
 
     id: str
     source: str
     statement: str
     compare: Compare | None
+    spreads: tuple[Spread, ...] = ()
 
     @property
     def metric(self) -> str | None:
@@ -97,7 +114,7 @@ class Claim(Part):
         return "lower" in (self.metric or "").lower()
 
 
-class Paper(Part):
+class Paper(Settings):
     """One paper: who, when, what it reports."""
 
     key: str
@@ -119,6 +136,54 @@ class Paper(Part):
     def claims_of(self, table_id: str) -> list[Claim]:
         """Claims whose source names this table first."""
         return [claim for claim in self.claims if claim.table == table_id]
+
+
+def load_paper(key: str, folder: Path | None = None) -> Paper:
+    """Read and check one paper's file.
+
+    Args:
+        key: "simlm", "cdmae", "dpr_paq", "master" or "pair".
+        folder: where the files lie; `book/papers` if None.
+
+    Raises:
+        InputError: naming file, claim and field, for a file that is missing or not YAML, an unknown or missing field,
+            a row with another number of cells than columns, an id twice, a claim on a table, column or row that does
+            not exist, or a row's name that fits several rows.
+
+    Example:
+        >>> paper = load_paper("simlm")
+        >>> paper.table("table8").cell("30% / 50%", "MRR@10")
+        38.0
+    """
+    if key not in PAPERS:
+        raise InputError(f"no paper {key!r}", where="paper", fix=f"Papers are {', '.join(PAPERS)}.")
+    path = (folder or places.project_root() / "book" / "papers") / f"{key}.yaml"
+    content = read_yaml(path)
+    try:
+        paper = Paper.model_validate(content)
+    except ValidationError as error:
+        told = explain(error, Paper)
+        where = f"{path.name}: {_place(content, error.errors()[0]['loc'])}"
+        raise InputError(told.problem, where=where, fix=told.fix) from None
+    if paper.key != key:
+        raise InputError(f"key is {paper.key!r}", where=path.name, fix=f"Set it to {key!r}.")
+    _distinct([table.id for table in paper.tables], f"{path.name}: tables")
+    _distinct([claim.id for claim in paper.claims], f"{path.name}: claims")
+    for table in paper.tables:
+        for row, cells in enumerate(table.rows, 1):
+            if len(cells) != len(table.columns):
+                problem = f"row {row} has {len(cells)} cells for {len(table.columns)} columns"
+                raise InputError(problem, where=f"{path.name}: {table.id}", fix="Correct it; use null for a dash.")
+    for claim in paper.claims:
+        _check_claim(claim, paper, f"{path.name}: claim {claim.id}")
+    return paper
+
+
+def load_papers(folder: Path | None = None) -> dict[str, Paper]:
+    """All five papers by key; a claim's id must be unique over all of them."""
+    papers = {key: load_paper(key, folder) for key in PAPERS}
+    _distinct([claim.id for paper in papers.values() for claim in paper.claims], "book/papers: claims")
+    return papers
 
 
 def row_label(table: Table, row: int) -> str:
@@ -155,9 +220,46 @@ def number(cell: Cell) -> float | None:
         return None
 
 
+def _check_claim(claim: Claim, paper: Paper, where: str) -> None:
+    known = [table.id for table in paper.tables]
+    if claim.table is not None and claim.table not in known:
+        raise InputError(f"there is no {claim.table}", where=f"{where}: source", fix="Name a table of the file.")
+    named = {name for pair in claim.pairs for name in pair} | {name for one in claim.spreads for name in one.rows}
+    if not named:
+        return
+    if claim.table is None:
+        raise InputError("names no table", where=f"{where}: source", fix="Name the table that the rows come from.")
+    table = paper.table(claim.table)
+    if claim.compare and claim.metric not in table.columns:
+        fix = f"Columns: {', '.join(table.columns)}."
+        raise InputError(f"no column {claim.metric!r} in {table.id}", where=f"{where}: compare.metric", fix=fix)
+    labels = table.labels()
+    for name in sorted(named):
+        if labels.count(name) != 1:
+            problem = f"{name!r} names {labels.count(name)} rows of {table.id}"
+            raise InputError(problem, where=where, fix=f"Rows: {', '.join(labels)}.")
+
+
+def _place(content: Any, steps: tuple[int | str, ...]) -> str:
+    """A place in the file with ids for numbers: "claims.simlm-nq.compare.metric"."""
+    words = []
+    for step in steps:
+        try:
+            content = content[step]
+        except (KeyError, IndexError, TypeError):
+            content = None
+        words.append(str(content["id"] if isinstance(content, dict) and "id" in content else step))
+    return ".".join(words)
+
+
 def _named(parts: list, name: str, where: str) -> Any:
-    found = [part for part in parts if part.id == name]
-    if not found:
-        known = ", ".join(part.id for part in parts)
-        raise InputError(f"no {name!r}", where=where, fix=f"Known: {known}.")
-    return found[0]
+    for part in parts:
+        if part.id == name:
+            return part
+    raise InputError(f"no {name!r}", where=where, fix=f"Known: {', '.join(part.id for part in parts)}.")
+
+
+def _distinct(ids: list[str], where: str) -> None:
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise InputError(f"id {twice[0]!r} is used twice", where=where, fix="Give each its own id.")

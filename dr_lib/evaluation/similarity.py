@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
-from dr_lib.retrieval.ranking import Ranking
+from dr_lib.evaluation.measures import Scores
+from dr_lib.retrieval import Ranking
 
 POSITIVE_QUERY, POSITIVE_NEGATIVE = "s(p+, q)", "s(p+, p-)"
 

@@ -6,13 +6,14 @@ seeds as well (`resample_seeds`) widens the interval by what another training ru
 Page of the book: ideas/statistics.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from dr_lib.errors import InputError, check_share
+from dr_lib.errors import InputError
+from dr_lib.evaluation.measures import Scores
 
 DRAWS = 10_000
 AT_ONCE = 1 << 22
@@ -34,6 +35,35 @@ class Interval:
     level: float = 0.95
 
 
+def paired_difference(better: Scores | Sequence[Scores], worse: Scores | Sequence[Scores], measure: str) -> np.ndarray:
+    """Differences of two configurations on the same queries.
+
+    Args:
+        better: scores of one run, or of several seeds.
+        worse: likewise; with the same number of seeds they are paired in the order given.
+        measure: the measure to compare.
+
+    Returns:
+        `[seeds, queries]` float64 where both have the same number of seeds; otherwise `[1, queries]`, the difference
+        of the means over each one's own seeds.
+
+    Raises:
+        InputError: no scores, another set of queries, or a measure that was not taken.
+
+    Example:
+        >>> a, b = (Scores(["q", "r"], {"R@1": np.array(values)}) for values in ([1, 1], [0, 1]))
+        >>> paired_difference(a, b, "R@1")
+        array([[1., 0.]])
+    """
+    sides = [[side] if isinstance(side, Scores) else list(side) for side in (better, worse)]
+    if not all(sides):
+        raise InputError("no scores to compare", where=measure, fix="Give at least one run of each.")
+    columns = [np.stack([_aligned(run, sides[0][0], measure) for run in side]) for side in sides]
+    if len(columns[0]) != len(columns[1]):
+        columns = [column.mean(axis=0, keepdims=True) for column in columns]
+    return columns[0] - columns[1]
+
+
 def bootstrap_interval(
     differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0, level: float = 0.95, resample_seeds: bool = False
 ) -> Interval:
@@ -47,7 +77,7 @@ def bootstrap_interval(
         resample_seeds: draw the seeds too, as a second level.
 
     Raises:
-        InputError: nothing given, a value that is not a number, or a level out of range.
+        InputError: nothing given, or a value that is not a number.
 
     Example:
         >>> interval = bootstrap_interval(np.array([0.0, 1.0, 1.0, 1.0]))
@@ -66,7 +96,6 @@ def bootstrap_intervals(
     resample_seeds: bool = False,
 ) -> list[Interval]:
     """`bootstrap_interval` of several differences on the same queries, for little more than the price of one."""
-    check_share(level, "level")
     means = bootstrap_means(differences, draws=draws, seed=seed, resample_seeds=resample_seeds)
     return [
         interval_of(float(np.mean(own, dtype=np.float64)), drawn, level)
@@ -90,6 +119,7 @@ def bootstrap_means(
     rng, seed_rngs = np.random.default_rng(seed), [np.random.default_rng([seed, 1]) for _ in seeded]
     means = [np.empty(draws) for _ in seeded]
     for part, size in _parts(draws, queries):
+        # A resample is how often each query was drawn, so that all differences are one product of matrices.
         drawn = rng.integers(0, queries, (size, queries), dtype=np.int32) + np.arange(size)[:, None] * queries
         weights = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries) / queries
         by_seed = weights @ columns
@@ -101,28 +131,21 @@ def bootstrap_means(
     return means
 
 
-def randomisation_test(differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0) -> float:
-    """Two-sided p-value of a mean difference by random flips of sign, one a query.
+def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
+    """Two-sided p-values of mean differences by random flips of sign, one a query, the same for all differences.
 
     Under the null hypothesis the two runs may be swapped on any query. The observed assignment is counted as one of
     the draws: p = (1 + flips at least as far from 0) / (1 + draws), so p is never 0.
 
     Args:
-        differences: `[queries]` or `[seeds, queries]`.
+        differences: each `[queries]` or `[seeds, queries]`, of the same queries.
         draws: number of random flips.
         seed: of the flips.
 
     Example:
-        >>> randomisation_test(np.zeros(5))
-        1.0
-        >>> round(randomisation_test(np.ones(20)), 4)
-        0.0001
+        >>> [round(p, 4) for p in randomisation_tests([np.zeros(20), np.ones(20)])]
+        [1.0, 0.0001]
     """
-    return randomisation_tests([differences], draws=draws, seed=seed)[0]
-
-
-def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
-    """`randomisation_test` of several differences on the same queries, with the same flips."""
     columns = np.stack([own.mean(axis=0) for own in _seeded(differences)], axis=1)
     # Flips that give the same mean in another order of rounding must count as equally far.
     observed = np.abs(columns.sum(axis=0)) - 1e-9 * np.abs(columns).sum(axis=0)
@@ -169,13 +192,77 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
         >>> round(smallest_detectable_difference(np.tile([0.0, 1.0], 50)), 3)
         0.141
     """
-    check_share(power, "power")
-    check_share(alpha, "alpha")
     mean = _seeded([differences])[0].mean(axis=0)
     if len(mean) < 2:
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
     quantiles = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
     return float(quantiles * mean.std(ddof=1) / np.sqrt(len(mean)))
+
+
+@dataclass(frozen=True)
+class AverageInterval:
+    """An average over collections with its interval (zero-shot tables: CDMAE Table 3, MASTER Table 4).
+
+    Every collection has the same weight, however many queries it has. One can carry the average, so it is also given
+    without each: training data of MS MARCO, for example, may hold what a collection tests.
+
+    Attributes:
+        each: collection -> mean over its queries.
+        mean: mean over the collections.
+        without: collection -> mean over the others; empty where there is one collection only.
+    """
+
+    each: dict[str, Interval]
+    mean: Interval
+    without: dict[str, Interval]
+
+
+def average_interval(
+    values: Mapping[str, np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
+) -> AverageInterval:
+    """Bootstrap intervals of an average over collections, the queries of each collection being drawn anew.
+
+    The collections themselves are taken as they are: the interval says what other queries of the same collections would
+    bring, not what other collections would.
+
+    Args:
+        values: collection -> `[queries]` or `[seeds, queries]`, scores or paired differences of two retrievers.
+        draws, seed, level: as in `bootstrap_interval`; no two collections share their draws.
+
+    Raises:
+        InputError: nothing to average, or a value that is not a number.
+
+    Example:
+        >>> found = average_interval({"a": np.array([0.0, 1.0]), "b": np.ones(9)})
+        >>> found.mean.mean, found.without["b"].mean, round(found.each["b"].low, 6)
+        (0.75, 0.5, 1.0)
+    """
+    if not values:
+        raise InputError("no collection is left", where="zero-shot average", fix="Give the scores of at least one.")
+    names = list(values)
+    means = np.array([np.mean(values[name], dtype=np.float64) for name in names])
+    drawn = np.stack(
+        [bootstrap_means([values[name]], draws=draws, seed=seed + place)[0] for place, name in enumerate(names)]
+    )
+    each = {name: interval_of(float(mean), own, level) for name, mean, own in zip(names, means, drawn, strict=True)}
+    without = {}
+    for place, name in enumerate(names if len(names) > 1 else []):
+        rest = np.arange(len(names)) != place
+        without[name] = interval_of(float(means[rest].mean()), drawn[rest].mean(axis=0), level)
+    return AverageInterval(each, interval_of(float(means.mean()), drawn.mean(axis=0), level), without)
+
+
+def _aligned(run: Scores, first: Scores, measure: str) -> np.ndarray:
+    """Values of one run in the order of another's queries."""
+    values = run.per_query(measure).astype(np.float64)
+    if run.query_ids == first.query_ids:
+        return values
+    places = {query: place for place, query in enumerate(run.query_ids)}
+    if places.keys() != set(first.query_ids):
+        odd = sorted(places.keys() ^ set(first.query_ids))[0]
+        fix = "Measure both on the same split of the same collection."
+        raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
+    return values[[places[query] for query in first.query_ids]]
 
 
 def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:

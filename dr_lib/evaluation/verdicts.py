@@ -3,7 +3,7 @@
 A claim's pairs form one family. A pair counts as decided where the bootstrap interval of its paired differences leaves
 out 0 and its randomisation test, corrected by Holm over the pairs, does so too. *Held* asks this of every pair;
 *reversed* means that at least one pair is decided against the claim; everything else is *inconclusive*, with the
-smallest difference that so many queries would have shown. Claims of equality (`claims.py`) hold where every interval
+smallest difference that so many queries would have shown. Claims of equality (`spreads`) hold where every interval
 lies inside the stated range, and are reversed where one, widened for the number of pairs, lies outside. Page of the
 book: ideas/statistics.
 """
@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dr_lib.evaluation.claims import SPREADS, Spread
-from dr_lib.evaluation.papers import Claim
-from dr_lib.evaluation.scores import Scores, paired_difference
+from dr_lib.evaluation.measures import Scores
+from dr_lib.evaluation.papers import Claim, Spread
 from dr_lib.evaluation.statistics import (
     Interval,
     bootstrap_intervals,
     holm,
+    paired_difference,
     randomisation_tests,
     smallest_detectable_difference,
 )
@@ -126,12 +126,12 @@ def verdict(
         >>> verdict(load_paper("simlm").claim("simlm-no-zero-shot"), {}).note
         'No machine comparison is defined for this claim.'
     """
-    spreads = SPREADS.get(claim.id, ())
+    spreads = claim.spreads
     if claim.compare is None and not spreads:
         return Verdict(claim.id, "not run", note="No machine comparison is defined for this claim.")
     chosen = measure or _measure(claim.metric, scores_by_label)
     needed = {(label, chosen) for pair in claim.pairs for label in pair}
-    needed |= {(label, spread.measure) for spread in spreads for label in spread.labels}
+    needed |= {(label, spread.measure) for spread in spreads for label in spread.rows}
     missing = _missing(needed, scores_by_label)
     absent = _missing({(label, chosen) for pair in claim.pairs for label in pair}, scores_by_label)
     pairs = [pair for pair in claim.pairs if not set(pair) & set(absent)] if chosen not in absent else []
@@ -142,6 +142,45 @@ def verdict(
         return Verdict(claim.id, "not run", results, missing=missing, note=note)
     ranges = tuple(_judge_spread(spread, scores_by_label, level, draws) for spread in spreads)
     return Verdict(claim.id, _join([r.state for r in (*results, *ranges)]), results, ranges, (), _note(results, ranges))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One query and what each of two systems scored on it (SimLM Tables 9 and 14, MASTER 9, PAIR 4)."""
+
+    query_id: str
+    first: float
+    second: float
+
+
+def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0) -> list[Case]:
+    """Queries that the first system misses and the second answers, the widest gap first.
+
+    Chosen examples prove nothing, so the choice is made by a rule and the number of such queries is part of it. Call it
+    with the systems exchanged for the queries that are lost.
+
+    Args:
+        first, second: scores on the same queries, in any order.
+        measure: e.g. "MRR@10".
+        threshold: the first scores at most this, the second more.
+
+    Returns:
+        All such queries; equal gaps stay in the order of `first`.
+
+    Raises:
+        InputError: other queries, or an unknown measure.
+
+    Example:
+        >>> old, new = (Scores(["a", "b", "c"], {"R@1": values}) for values in ([0, 1, 0], [1, 0, 0]))
+        >>> flips(old, new, "R@1")
+        [Case(query_id='a', first=0.0, second=1.0)]
+    """
+    gaps = -paired_difference(first, second, measure)[0]
+    places = {query: place for place, query in enumerate(second.query_ids)}
+    before, after = first.per_query(measure), second.per_query(measure)[[places[query] for query in first.query_ids]]
+    chosen = np.flatnonzero((before <= threshold) & (after > threshold))
+    order = chosen[np.argsort(-gaps[chosen], kind="stable")]
+    return [Case(first.query_ids[row], float(before[row]), float(after[row])) for row in order]
 
 
 def _measure(metric: str | None, runs: Runs) -> str:
@@ -187,16 +226,16 @@ def _judge_spread(spread: Spread, runs: Runs, level: float, draws: int) -> Sprea
     Held: each interval lies inside, which is a test of equivalence for each pair. Reversed: one interval lies outside
     at the level that Bonferroni's correction asks for.
     """
-    couples = list(combinations(spread.labels, 2))
-    means = {label: np.mean([scores.mean(spread.measure) for scores in runs[label]]) for label in spread.labels}
+    couples = list(combinations(spread.rows, 2))
+    means = {label: np.mean([scores.mean(spread.measure) for scores in runs[label]]) for label in spread.rows}
     couples = [couple if means[couple[0]] >= means[couple[1]] else couple[::-1] for couple in couples]
     differences = [paired_difference(runs[high], runs[low], spread.measure) for high, low in couples]
     inner = bootstrap_intervals(differences, draws=draws, level=level)
     outer = bootstrap_intervals(differences, draws=draws, level=1 - (1 - level) / len(couples))
-    state: State = "held" if all(max(-i.low, i.high) <= spread.width for i in inner) else "inconclusive"
-    state = "reversed" if any(i.low > spread.width for i in outer) else state
+    state: State = "held" if all(max(-i.low, i.high) <= spread.width / 100 for i in inner) else "inconclusive"
+    state = "reversed" if any(i.low > spread.width / 100 for i in outer) else state
     farthest = max(range(len(couples)), key=lambda i: inner[i].mean)
-    return SpreadResult(spread.measure, spread.width, couples[farthest], inner[farthest], state)
+    return SpreadResult(spread.measure, spread.width / 100, couples[farthest], inner[farthest], state)
 
 
 def _join(states: Sequence[State]) -> State:

@@ -13,9 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
-from dr_lib.evaluation.answers import holds_answer
-from dr_lib.evaluation.proxy import ProxyPool, ProxyValidation
-from dr_lib.evaluation.split import evaluate_split
+from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate_split, holds_answer
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe

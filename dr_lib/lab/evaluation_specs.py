@@ -14,7 +14,7 @@ class NluSpec(Spec):
     """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
 
     Args:
-        task: a name in `nlu_tasks.TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
+        task: a name in `evaluation.TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
         folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
         train, split: the files trained on and measured on; the test files of GLUE come without answers.
         train_rows: only the first so many training rows; None takes all.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib.collections import Collection
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab import protocols
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.provenance import commit, versions

@@ -13,10 +13,7 @@ from dr_lib import models
 from dr_lib.collections.dialogue import file_of as dialogue_file
 from dr_lib.collections.dialogue import load_candidates
 from dr_lib.errors import InputError
-from dr_lib.evaluation import evaluate_candidates, finetune_nlu, load_nlu, steps_for
-from dr_lib.evaluation.nlu_tasks import file_of as nlu_file
-from dr_lib.evaluation.nlu_tasks import task_of
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import evaluate_candidates, finetune_nlu, load_nlu, nlu_file, steps_for, task_of
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.builds import Inputs, encoding_budget, open_encoder
 from dr_lib.lab.evaluation_specs import DialogueSpec, NluSpec
@@ -78,14 +75,12 @@ def build_nlu(folder: Path, inputs: Inputs, *, recipe: Recipe, spec: NluSpec, ba
         steps=steps_for(len(train), spec.batch_rows, spec.epochs), learning_rate=spec.learning_rate,
         warmup=spec.warmup, weight_decay=spec.weight_decay, seed=recipe.seed,
     )  # fmt: skip
-    result = finetune_nlu(
+    scores = finetune_nlu(
         encoder, load_tokenizer(start), train, test, settings, folder / "checkpoint-work", batch_rows=spec.batch_rows,
         max_length=spec.length, dropout=spec.dropout,
     )  # fmt: skip
     shutil.copy(folder / "checkpoint-work" / "training" / "log.json", folder / "log.json")
-    columns = {"predicted": result.predicted, "actual": result.actual}
-    columns |= {"accuracy": result.predicted == result.actual} if train.task.classes else {}
-    Scores([str(row) for row in range(len(test))], columns).save(folder / "scores.json")
+    scores.save(folder / "scores.json")
 
 
 def build_dialogue(folder: Path, inputs: Inputs, *, spec: DialogueSpec) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest, read_json, write_json
 
 FORMAT = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dr_lib.collections import Collection
-from dr_lib.evaluation.similarity import passage_similarities
+from dr_lib.evaluation import passage_similarities
 from dr_lib.lab.builds import Inputs
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage

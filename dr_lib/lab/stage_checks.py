@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dr_lib import evaluation as checks
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import stage_checks as checks
-from dr_lib.evaluation.answers import holds_answer
-from dr_lib.evaluation.measures import evaluate
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores, evaluate, holds_answer
 from dr_lib.lab.builds import Inputs, document_order, examples
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage

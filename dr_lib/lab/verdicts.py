@@ -8,10 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from dr_lib.evaluation.ledger import load_papers
-from dr_lib.evaluation.papers import Claim
-from dr_lib.evaluation.scores import Scores
-from dr_lib.evaluation.verdicts import verdict
+from dr_lib.evaluation import Claim, Scores, load_papers, verdict
 from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything works, so they decide nothing

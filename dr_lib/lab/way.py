@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation.split import check_measures
+from dr_lib.evaluation import check_measures
 from dr_lib.lab import protocols, stages
 from dr_lib.lab.materials import needed
 from dr_lib.lab.means import Means

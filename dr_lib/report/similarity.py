@@ -10,8 +10,7 @@ import numpy as np
 from IPython.display import HTML
 from matplotlib.figure import Figure
 
-from dr_lib.evaluation import Interval, Scores, bootstrap_interval
-from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY
+from dr_lib.evaluation import POSITIVE_NEGATIVE, POSITIVE_QUERY, Interval, Scores, bootstrap_interval
 from dr_lib.report.measured import Runs
 from dr_lib.report.tables import Cell, Markup, table
 from dr_lib.report.theme import Palette, show

@@ -1,15 +1,13 @@
 """Tasks of language understanding side by side: a column a task, the paper's values beside ours.
 
-Page: notebooks/master/table07_nlu. A task's measure is the first that `nlu_tasks.TASKS` names for it.
+Page: notebooks/master/table07_nlu. A task's measure is the first that `evaluation.TASKS` names for it.
 """
 
 from collections.abc import Mapping, Sequence
 
 from IPython.display import HTML
 
-from dr_lib.evaluation.nlu_intervals import measure_difference, measure_interval
-from dr_lib.evaluation.nlu_tasks import TASKS
-from dr_lib.evaluation.statistics import Interval
+from dr_lib.evaluation import TASKS, Interval, measure_difference, measure_interval
 from dr_lib.lab.records import Record
 from dr_lib.report.comparison import spell
 from dr_lib.report.tables import Cell, Markup, table

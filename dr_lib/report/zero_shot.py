@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from IPython.display import HTML
 
-from dr_lib.evaluation.zero_shot import AverageInterval, average_interval
+from dr_lib.evaluation import AverageInterval, average_interval
 from dr_lib.lab.records import Record, load_records, recorded_folder
 from dr_lib.lab.verdicts import SCALES
 from dr_lib.report.comparison import spell

@@ -1,13 +1,25 @@
-"""Measures against formulas by hand and against ir-measures called on whole runs."""
+"""Measures against plain calls of ir-measures and loops by hand, answers token by token, and per-query scores."""
 
 import math
+import unicodedata
 
+import datasets
 import ir_measures
 import numpy as np
 import pytest
+import regex
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import evaluate
+from dr_lib.evaluation import (
+    BY_JUDGEMENT,
+    Scores,
+    answer_accuracy,
+    check_measures,
+    evaluate,
+    evaluate_split,
+    paired_difference,
+)
 from dr_lib.evaluation.measures import parse
 from dr_lib.retrieval import Ranking
 
@@ -27,19 +39,43 @@ def random_run(queries: int = 40, depth: int = 25, seed: int = 0) -> tuple[Ranki
     return Ranking([f"q{i}" for i in range(queries)], rows, scores), qrels
 
 
-@pytest.mark.parametrize("relevance", [1, 2])
-def test_values_equal_a_plain_call_on_the_whole_run(relevance):
+@pytest.mark.parametrize("grade", [1, 2])
+def test_values_equal_a_plain_call_on_the_whole_run(grade):
     ranking, qrels = random_run()
     run = {
         query: {IDS[row]: float(100 - rank) for rank, row in enumerate(rows.tolist()) if row >= 0}
         for query, rows in zip(ranking.query_ids, ranking.rows, strict=True)
     }
-    scores = evaluate(ranking, qrels, IDS, ALL, relevance=relevance)
+    scores = evaluate(ranking, qrels, IDS, ALL, grade=grade)
     assert scores.query_ids == list(qrels)
     for name in ALL:
-        measure = parse(name, relevance)[2]
+        measure = parse(name, grade)[2]
         plain = {m.query_id: m.value for m in ir_measures.iter_calc([measure], qrels, run)}
         np.testing.assert_allclose(scores.values[name], [plain[query] for query in qrels], atol=1e-7)
+
+
+@pytest.mark.parametrize("grade", [1, 2, 3])
+def test_every_measure_but_ndcg_begins_at_the_grade(grade):
+    """Random runs and judgements of grades 0 to 3, query by query, in plain Python."""
+    for seed in range(30):
+        ranking, qrels = random_run(seed=seed)
+        names = [*BY_JUDGEMENT, "Success@5", "P@5"]
+        found = evaluate(ranking, qrels, IDS, names, grade=grade)
+        for place, (query, grades) in enumerate(qrels.items()):
+            listed = [IDS[row] for row in ranking.rows[ranking.query_ids.index(query)] if row >= 0]
+            hits = [grades.get(passage, 0) >= grade for passage in listed]
+            relevant = sum(own >= grade for own in grades.values())
+            gains = [grades.get(passage, 0) / math.log2(rank + 2) for rank, passage in enumerate(listed[:10])]
+            ideal = [g / math.log2(i + 2) for i, g in enumerate(sorted(grades.values(), reverse=True)[:10])]
+            expected = {
+                "MRR@10": max([0.0, *(1 / (rank + 1) for rank, hit in enumerate(hits[:10]) if hit)]),
+                "nDCG@10": sum(gains) / sum(ideal) if sum(ideal) else 0.0,
+                "Success@5": float(any(hits[:5])),
+                "P@5": sum(hits[:5]) / 5,
+                **{f"R@{k}": sum(hits[:k]) / relevant if relevant else 0.0 for k in (1, 5, 20, 50, 100, 1000)},
+            }
+            for name in names:
+                assert found.values[name][place] == pytest.approx(expected[name], abs=1e-6), (name, query)
 
 
 def test_values_equal_the_formulas_by_hand():
@@ -56,7 +92,7 @@ def test_values_equal_the_formulas_by_hand():
 def test_graded_relevance_moves_recall_and_mrr_but_not_ndcg():
     ranking = Ranking(["q"], np.array([[1, 2]]), np.array([[2.0, 1.0]]))
     qrels = {"q": {"p1": 1, "p2": 2}}
-    low, high = (evaluate(ranking, qrels, IDS, ("MRR@10", "R@1", "nDCG@10"), relevance=r) for r in (1, 2))
+    low, high = (evaluate(ranking, qrels, IDS, ("MRR@10", "R@1", "nDCG@10"), grade=r) for r in (1, 2))
     assert (low.mean("MRR@10"), high.mean("MRR@10")) == (1.0, 0.5)
     assert (low.mean("R@1"), high.mean("R@1")) == (0.5, 0.0)
     assert low.mean("nDCG@10") == high.mean("nDCG@10")
@@ -107,3 +143,182 @@ def test_ranking_of_another_collection_or_split_is_refused():
         evaluate(ranking, qrels, IDS[:5])
     with pytest.raises(InputError, match="none of the judged queries"):
         evaluate(ranking, {"other": {"p0": 1}}, IDS)
+
+
+ANSWER_TEXTS = [
+    "In the U.S., winters (of 1999) are cold.",
+    "The Café de Flore is in Paris.",
+    "Parisian life; U . S . winters",
+    "Naïve Bayes, O'Neil and the number 19,990.",
+    "",
+]
+
+
+def tokens(text: str) -> list[str]:
+    found = regex.finditer(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])", unicodedata.normalize("NFD", text))
+    return [match.group().lower() for match in found]
+
+
+def holds(text: str, answer: str) -> bool:
+    body, wanted = tokens(text), tokens(answer)
+    return any(body[i : i + len(wanted)] == wanted for i in range(len(body) - len(wanted) + 1)) and bool(wanted)
+
+
+def ranked(rows) -> Ranking:
+    rows = np.array(rows)
+    scores = np.where(rows >= 0, np.arange(rows.shape[1], 0, -1), -np.inf)
+    return Ranking([f"q{i}" for i in range(len(rows))], rows, scores)
+
+
+@pytest.fixture(scope="module")
+def passages() -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"title": ["Paris"] * 5, "text": ANSWER_TEXTS})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Paris",
+        "paris",
+        "u.s.",
+        "U. S",
+        "cafe\u0301 de",
+        "Café",
+        "cafe",
+        "1999",
+        "199",
+        "19,990",
+        "O'Neil",
+        "Neil",
+        "cold.",
+    ],
+)
+def test_each_match_equals_the_search_token_by_token(passages, answer):
+    run = ranked([[row] for row in range(5)])
+    found = answer_accuracy(run, passages, [[answer]] * 5, ks=(1,))
+    assert found.values["accuracy@1"].tolist() == [float(holds(text, answer)) for text in ANSWER_TEXTS]
+
+
+def test_title_does_not_count(passages):
+    assert answer_accuracy(ranked([[0]]), passages, [["Paris"]], ks=(1,)).mean("accuracy@1") == 0
+
+
+def test_cuts_see_only_their_part_of_the_ranking(passages):
+    run = ranked([[0, 3, 1, 2], [1, 0, -1, -1]])
+    found = answer_accuracy(run, passages, [["Paris"], ["1999", "London"]], ks=(1, 2, 3, 100))
+    assert [found.values[f"accuracy@{k}"].tolist() for k in (1, 2, 3, 100)] == [[0, 0], [0, 1], [1, 1], [1, 1]]
+    assert found.query_ids == ["q0", "q1"]
+
+
+def test_answer_without_a_token_is_in_no_passage(passages):
+    assert answer_accuracy(ranked([[0], [1]]), passages, [[" ", ""], ["Paris"]], ks=(1,)).values[
+        "accuracy@1"
+    ].tolist() == [0, 1]
+
+
+def test_query_without_answers_scores_zero(passages):
+    assert answer_accuracy(ranked([[0], [1]]), passages, [[], ["Paris"]], ks=(1,)).mean("accuracy@1") == 0.5
+
+
+@pytest.fixture
+def collection():
+    texts = ["The tower stands in Paris.", "Rome is old.", "Paris, Texas", "Nothing."]
+    columns = {"id": list("abcd"), "title": [""] * 4, "text": texts, "doc": [""] * 4, "position": [0] * 4}
+    asked = {"id": ["q", "r", "s"], "text": ["where", "old", "why"], "answers": [["paris"], ["Rome", "Rom"], []]}
+    judged = {"query": ["s", "r", "q"], "passage": ["d", "b", "a"], "grade": [1, 1, 1]}
+    tables = [datasets.Dataset.from_dict(one) for one in (columns, asked, judged)]
+    return Collection("t", "0" * 64, {}, tables[0], tables[1], {"test": tables[2]})
+
+
+@pytest.fixture
+def three_lists():
+    rows = np.array([[2, 0, 1], [3, 0, 1], [3, 1, 0]])
+    return Ranking(["q", "r", "s"], rows, np.tile([3.0, 2.0, 1.0], (3, 1)))
+
+
+def test_values_are_those_of_both_kinds_of_measures(collection, three_lists):
+    names = ["MRR@10", "accuracy@1", "R@2", "accuracy@3"]
+    found = evaluate_split(three_lists, collection, "test", names)
+    assert list(found.values) == names and found.query_ids == ["s", "r", "q"]
+    judged = evaluate(three_lists, collection.qrels("test"), list("abcd"), ["MRR@10", "R@2"])
+    answered = answer_accuracy(three_lists, collection.passages, [["paris"], ["Rome", "Rom"], []], (1, 3))
+    for name in ("MRR@10", "R@2"):
+        np.testing.assert_array_equal(found.per_query(name), judged.per_query(name))
+    for name in ("accuracy@1", "accuracy@3"):
+        np.testing.assert_array_equal(found.per_query(name), answered.per_query(name)[::-1])
+    assert found.per_query("accuracy@1").tolist() == [0, 0, 1]
+    assert found.per_query("accuracy@3").tolist() == [0, 1, 1]
+
+
+def test_answers_alone_can_be_measured(collection, three_lists):
+    found = evaluate_split(three_lists, collection, "test", ["accuracy@2"])
+    assert found.per_query("accuracy@2").tolist() == [0, 0, 1]
+
+
+def test_a_judged_query_that_the_run_lacks_scores_nothing(collection, three_lists):
+    part = Ranking(["q"], three_lists.rows[:1], three_lists.scores[:1])
+    assert evaluate_split(part, collection, "test", ["accuracy@1"]).per_query("accuracy@1").tolist() == [0, 0, 1]
+
+
+def test_answers_are_asked_for_where_a_measure_needs_them(collection):
+    bare = collection.queries("test").remove_columns("answers").add_column("answers", [[], [], []])
+    judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
+    without = Collection("t", "0" * 64, {}, collection.passages, bare, {"test": judged})
+    check_measures(["R@20"], without, "test")
+    with pytest.raises(InputError, match=r"accuracy@20 needs answers"):
+        check_measures(["R@20", "accuracy@20"], without, "test")
+
+
+@pytest.mark.parametrize("name", ["accuracy@0", "accuracy", "Accuracy@5", "MMR@10"])
+def test_an_unknown_measure_is_refused_with_the_list(name, collection):
+    with pytest.raises(InputError, match=r"accuracy@k"):
+        check_measures([name], collection, "test")
+
+
+def scores(values, ids=None, measure="R@1") -> Scores:
+    return Scores(ids or [f"q{i}" for i in range(len(values))], {measure: np.array(values)})
+
+
+def test_saved_scores_load_unchanged_and_are_small(tmp_path):
+    rng = np.random.default_rng(0)
+    made = Scores([f"query {i} é" for i in range(5000)], {"MRR@10": 1 / rng.integers(1, 11, 5000)})
+    made.save(tmp_path / "scores.json")
+    loaded = Scores.load(tmp_path / "scores.json")
+    assert loaded.query_ids == made.query_ids
+    assert (loaded.values["MRR@10"] == made.values["MRR@10"]).all()
+    assert (tmp_path / "scores.json").stat().st_size < 8 * 5000
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"values": {}}', '{"queries": "AAAA", "values": {}}', '{"queries": 1, "values": {}}']
+)
+def test_broken_file_is_refused(tmp_path, text):
+    (tmp_path / "scores.json").write_text(text)
+    with pytest.raises(InputError, match=r"scores\.json"):
+        Scores.load(tmp_path / "scores.json")
+
+
+def test_values_that_do_not_fit_are_refused():
+    for ids, values in ((["a"], [1, 2]), (["a", "a"], [1, 2]), (["a", "b"], [1, np.nan])):
+        with pytest.raises(InputError):
+            Scores(ids, {"R@1": np.array(values)})
+    with pytest.raises(InputError, match="Measured were: R@1"):
+        scores([1]).mean("MRR@10")
+
+
+def test_queries_are_matched_by_id():
+    difference = paired_difference(scores([1, 0, 0.5], ["a", "b", "c"]), scores([0, 0, 1], ["c", "b", "a"]), "R@1")
+    assert difference.tolist() == [[0, 0, 0.5]]
+
+
+def test_seeds_are_paired_in_order_or_averaged():
+    first, second = [scores([1, 0]), scores([0, 0])], [scores([0, 1]), scores([0, 0])]
+    assert paired_difference(first, second, "R@1").tolist() == [[1, -1], [0, 0]]
+    assert paired_difference(first, second[0], "R@1").tolist() == [[0.5, -1]]
+
+
+def test_different_queries_cannot_be_compared():
+    with pytest.raises(InputError, match="'q1'"):
+        paired_difference(scores([1, 0]), scores([1]), "R@1")
+    with pytest.raises(InputError, match="no scores"):
+        paired_difference([], scores([1]), "R@1")

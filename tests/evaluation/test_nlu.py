@@ -1,16 +1,125 @@
-"""Fine-tuning on a task: loss and head by hand, what a model can learn in a second, resuming, and pairs."""
+"""Tasks of language understanding: their files, fine-tuning by hand, measures against scikit-learn, intervals."""
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from scipy import stats
+from sklearn import metrics
+from sklearn.metrics import matthews_corrcoef
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import NluSplit, finetune_nlu, steps_for
-from dr_lib.evaluation.nlu import NluBatch, SentenceClassifier, predict
-from dr_lib.evaluation.nlu_tasks import TASKS
+from dr_lib.evaluation import (
+    TASKS,
+    NluSplit,
+    Scores,
+    SentenceClassifier,
+    bootstrap_interval,
+    finetune_nlu,
+    load_nlu,
+    measure_difference,
+    measure_interval,
+    steps_for,
+)
+from dr_lib.evaluation.nlu import MEASURES, NluBatch, predict
+from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore
 from dr_lib.training import TrainSettings
+
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+FILES = {
+    "cola": 'gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tRode sailors "the.\n',
+    "mrpc": '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe said "no.\tNo, he said.\n0\t1\t2\ta\tb\n',
+    "stsb": "index\tgenre\tscore\tsentence1\tsentence2\n0\tx\t4.75\ta b\tc d\n1\tx\t0\ta\tb\n",
+    "sick-relatedness": SICK + "1\ta\tb\t4.5\tNEUTRAL\n",
+    "sick-entailment": SICK + "1\ta\tb\t1\tENTAILMENT\n",
+    "qqp": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\ta?\tb?\t1\n9\tbroken\n1\t3\t4\tc\td\t0\n",
+}
+EXPECTED = {
+    "cola": ([["The sailors rode."], ["Rode sailors \"the."]], [1, 0]),
+    "mrpc": ([["He said \"no.", "No, he said."], ["a", "b"]], [1, 0]),
+    "stsb": ([["a b", "c d"], ["a", "b"]], [4.75, 0]),
+    "sick-relatedness": ([["a", "b"]], [4.5]),
+    "sick-entailment": ([["a", "b"]], [2]),
+    "qqp": ([["a?", "b?"], ["c", "d"]], [1, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_published_files_are_read(tmp_path, task):
+    (tmp_path / "dev.tsv").write_text(FILES[task])
+    split = load_nlu(task, tmp_path, "dev")
+    rows, targets = EXPECTED[task]
+    assert [list(row.values()) for row in split.texts] == rows
+    assert split.targets.tolist() == targets
+    assert split.left_out == (task == "qqp")
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("stsb", "score\tsentence1\tsentence2\n9\ta\tb\n", "line 2: score '9'. Give a number from 0 to 5"),
+        ("stsb", "score\tsentence1\tsentence2\nx\ta\tb\n", "line 2: score 'x'"),
+        ("mrpc", "label\tsentence1\tsentence2\n1\ta\n", "line 2: 2 cells, 3 columns"),
+        ("mrpc", "label\tsentence1\n1\ta\n", "line 1: columns label, sentence1. One of sentence2"),
+        ("cola", "sentence\tlabel\nfine\t2\n", "line 2: answer '2'. Known: 0, 1"),
+        ("cola", "sentence\tlabel\n", "no row in it"),
+        ("cola", "", "the file is empty"),
+        ("snli", "x\n", "Known: cola, mrpc"),
+    ],
+)
+def test_broken_files_are_refused_with_the_place(tmp_path, task, text, message):
+    (tmp_path / "dev.tsv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_nlu(task, tmp_path, "dev")
+
+
+def test_missing_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        load_nlu("cola", tmp_path, "test")
+
+
+@pytest.mark.parametrize(
+    ("task", "folder", "sizes"),
+    [
+        ("cola", "glue-cola", {"train": 8551, "dev": 1043}),
+        ("mrpc", "glue-mrpc", {"dev": 391, "test": 1725}),
+        ("stsb", "glue-stsb", {"dev": 1500}),
+        ("sick-entailment", "sick", {"dev": 500}),
+        ("sick-relatedness", "sick", {"dev": 500}),
+    ],
+)
+def test_real_files_have_their_published_sizes(task, folder, sizes):
+    if not data_root() or not (data_root() / folder).is_dir():
+        pytest.skip(f"needs the folder {folder} under DR_DATA")
+    assert {split: len(load_nlu(task, folder, split)) for split in sizes} == sizes
+
+
+def test_measures_of_classes_equal_scikit_learn():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        actual = rng.integers(0, 2, 40)
+        predicted = np.where(rng.random(40) < 0.7, actual, 1 - actual)
+        found = {name: MEASURES[name](predicted, actual) for name in ("accuracy", "F1", "Matthews")}
+        assert found["accuracy"] == pytest.approx(metrics.accuracy_score(actual, predicted))
+        assert found["F1"] == pytest.approx(metrics.f1_score(actual, predicted))
+        assert found["Matthews"] == pytest.approx(matthews_corrcoef(actual, predicted))
+
+
+def test_correlations_equal_scipy():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        actual = np.round(5 * rng.random(50), 1)
+        predicted = np.round(actual + rng.standard_normal(50))  # with ties
+        found = {name: MEASURES[name](predicted, actual) for name in ("Pearson", "Spearman")}
+        assert found["Pearson"] == pytest.approx(stats.pearsonr(predicted, actual).statistic)
+        assert found["Spearman"] == pytest.approx(stats.spearmanr(predicted, actual).statistic)
+
+
+def test_constant_predictions_have_no_correlation_and_no_f1():
+    found = [MEASURES[name](np.zeros(4), np.array([0, 1, 1, 0])) for name in ("Matthews", "Pearson", "Spearman", "F1")]
+    assert found == [0.0] * 4
+
 
 SETTINGS = TrainSettings(steps=100, learning_rate=2e-3, precision="fp32", checkpoint_every=10)
 
@@ -46,8 +155,8 @@ def test_a_word_can_be_learnt_to_classify(tiny_bert, tiny_tokenizer, tmp_path):
         batch_rows=16,
         progress=False,
     )
-    assert result.measures == {"Matthews": 1.0, "accuracy": 1.0}
-    assert np.array_equal(result.predicted, result.actual)
+    assert np.array_equal(result.per_query("predicted"), result.per_query("actual"))
+    assert result.mean("accuracy") == 1.0
     assert all(torch.equal(tensor, before[name]) for name, tensor in bert.state_dict().items())
 
 
@@ -55,8 +164,9 @@ def test_both_sentences_of_a_pair_are_read_and_scores_come_in_their_own_scale(ti
     result = finetune_nlu(
         tiny_bert(), tiny_tokenizer, pairs_of(64, 0), pairs_of(40, 1), SETTINGS, tmp_path, batch_rows=16, progress=False
     )
-    assert result.measures["Pearson"] > 0.95 and result.measures["Spearman"] > 0.9
-    assert result.predicted.max() > 3.2 and result.predicted.min() < 1.9
+    predicted, actual = result.per_query("predicted"), result.per_query("actual")
+    assert MEASURES["Pearson"](predicted, actual) > 0.95 and MEASURES["Spearman"](predicted, actual) > 0.9
+    assert predicted.max() > 3.2 and predicted.min() < 1.9 and list(result.values) == ["predicted", "actual"]
 
 
 def test_loss_and_output_are_those_of_a_plain_head(tiny_bert, tiny_tokenizer, tmp_path):
@@ -96,18 +206,69 @@ def test_same_seed_gives_the_same_predictions_and_another_one_another_head(tiny_
     first, second = (
         finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, short, tmp_path / name, **options) for name in "ab"
     )
-    assert np.array_equal(first.predicted, second.predicted)
+    assert np.allclose(first.per_query("predicted"), second.per_query("predicted"), atol=1e-5)
     heads = [SentenceClassifier(tiny_bert(), TASKS["stsb"], seed=seed).output.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
 
 
-def test_what_does_not_fit_is_refused(tiny_bert, tiny_tokenizer, tmp_path):
-    arguments = (tiny_bert(), tiny_tokenizer, sentences_of(8, 0))
-    with pytest.raises(InputError, match="one task"):
-        finetune_nlu(*arguments, pairs_of(4, 0), SETTINGS, tmp_path, progress=False)
-    with pytest.raises(InputError, match="can fill"):
-        finetune_nlu(*arguments, sentences_of(4, 1), SETTINGS, tmp_path, batch_rows=9, progress=False)
+def test_batches_larger_than_the_split_are_refused(tiny_bert, tiny_tokenizer, tmp_path):
+    splits = sentences_of(8, 0), sentences_of(4, 1)
+    with pytest.raises(InputError, match="batches of 9 rows, but only 8"):
+        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, SETTINGS, tmp_path, batch_rows=9, progress=False)
 
 
 def test_epochs_become_steps():
     assert [steps_for(8551, 32, 3), steps_for(10, 32, 3), steps_for(64, 32, 0.5)] == [801, 1, 1]
+
+
+def scores(predicted, actual) -> Scores:
+    return Scores([str(row) for row in range(len(actual))], {"predicted": predicted, "actual": actual})
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    actual = rng.integers(0, 2, 300)
+    flips = rng.random((2, 300)) < [[0.2], [0.4]]
+    return actual, *(np.where(flip, 1 - actual, actual) for flip in flips)
+
+
+def test_of_a_mean_over_rows_it_is_the_common_interval(rows):
+    actual, good, _ = rows
+    own = measure_interval([scores(good, actual)], "accuracy", draws=4000)
+    plain = bootstrap_interval((good == actual).astype(float))
+    assert own.mean == pytest.approx(plain.mean)
+    assert [own.low, own.high] == pytest.approx([plain.low, plain.high], abs=0.01)
+
+
+def test_each_draw_measures_the_whole_set_anew(rows):
+    actual, good, _ = rows
+    own = measure_interval([scores(good, actual)], "Matthews", draws=500, seed=3)
+    rng = np.random.default_rng(3)
+    drawn = [rng.integers(0, 300, 300) for _ in range(500)]
+    values = [matthews_corrcoef(actual[one], good[one]) for one in drawn]
+    assert own.mean == pytest.approx(matthews_corrcoef(actual, good), abs=1e-6)
+    assert [own.low, own.high] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist(), abs=1e-6)
+
+
+def test_differences_are_paired(rows):
+    actual, good, bad = rows
+    same = measure_difference([scores(good, actual)], [scores(good, actual)], "Matthews", draws=100)
+    assert (same.mean, same.low, same.high) == (0, 0, 0)
+    gain = measure_difference([scores(good, actual)], [scores(bad, actual)], "Matthews", draws=300)
+    assert gain.low > 0
+    assert gain.mean == pytest.approx(matthews_corrcoef(actual, good) - matthews_corrcoef(actual, bad), abs=1e-6)
+
+
+def test_seeds_are_averaged(rows):
+    actual, good, bad = rows
+    both = measure_interval([scores(good, actual), scores(bad, actual)], "accuracy", draws=50)
+    assert both.mean == pytest.approx(((good == actual).mean() + (bad == actual).mean()) / 2)
+
+
+def test_other_rows_are_refused(rows):
+    actual, good, _ = rows
+    with pytest.raises(InputError, match="different rows"):
+        measure_difference([scores(good, actual)], [scores(good, 1 - actual)], "F1")
+    with pytest.raises(InputError):
+        measure_interval([], "F1")

@@ -8,13 +8,17 @@ from scipy import stats
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import (
+    average_interval,
     bootstrap_interval,
     bootstrap_intervals,
     holm,
-    randomisation_test,
     randomisation_tests,
     smallest_detectable_difference,
 )
+
+
+def one_test(values: np.ndarray, **options) -> float:
+    return randomisation_tests([values], **options)[0]
 
 
 def differences(queries: int = 200, shift: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -87,19 +91,19 @@ def test_randomisation_agrees_with_scipy():
     values = differences(60, shift=0.13)
     theirs = stats.permutation_test((values, np.zeros(60)), lambda x, y, axis: np.mean(x - y, axis=axis),
                                     permutation_type="samples", vectorized=True, n_resamples=20_000, rng=1)  # fmt: skip
-    assert randomisation_test(values, draws=20_000) == pytest.approx(theirs.pvalue, abs=0.012)
+    assert one_test(values, draws=20_000) == pytest.approx(theirs.pvalue, abs=0.012)
 
 
 def test_randomisation_equals_the_count_of_all_flips():
     values = np.array([0.3, -0.1, 0.4, 0.1, 0.2, -0.05, 0.0])
     means = [np.dot(values, signs) for signs in product([-1, 1], repeat=7)]
     exact = np.mean(np.abs(means) >= abs(values.sum()) - 1e-12)
-    assert randomisation_test(values, draws=100_000) == pytest.approx(exact, abs=0.006)
+    assert one_test(values, draws=100_000) == pytest.approx(exact, abs=0.006)
 
 
 def test_p_value_is_never_zero_and_one_for_no_difference():
-    assert randomisation_test(np.ones(100), draws=99) == 0.01
-    assert randomisation_test(np.zeros(100), draws=99) == 1.0
+    assert one_test(np.ones(100), draws=99) == 0.01
+    assert one_test(np.zeros(100), draws=99) == 1.0
     assert randomisation_tests([np.zeros(9), np.ones(9)], draws=999)[0] == 1.0
 
 
@@ -131,7 +135,36 @@ def test_bad_input_is_refused():
             bootstrap_interval(values)
     with pytest.raises(InputError):
         bootstrap_intervals([np.zeros(3), np.zeros(4)])
-    with pytest.raises(InputError, match="level"):
-        bootstrap_interval(np.zeros(3), level=95)
     with pytest.raises(InputError, match="one query"):
         smallest_detectable_difference(np.array([1.0]))
+
+
+def test_an_average_varies_as_its_collections_do():
+    rng = np.random.default_rng(1)
+    values = {name: rng.random(n) for name, n in zip("abc", (400, 100, 50), strict=True)}
+    found = average_interval(values)
+    errors = {name: own.std() / np.sqrt(len(own)) for name, own in values.items()}
+    together = np.sqrt(sum(error**2 for error in errors.values())) / 3
+    assert found.mean.mean == pytest.approx(np.mean([own.mean() for own in values.values()]))
+    assert (found.mean.high - found.mean.low) == pytest.approx(2 * 1.96 * together, rel=0.05)
+    rest = np.sqrt(errors["a"] ** 2 + errors["c"] ** 2) / 2
+    assert (found.without["b"].high - found.without["b"].low) == pytest.approx(2 * 1.96 * rest, rel=0.05)
+
+
+def test_collections_of_one_size_do_not_share_their_draws():
+    own = np.random.default_rng(2).random(60)
+    one, both = average_interval({"a": own}), average_interval({"a": own, "b": own})
+    assert one.without == {}
+    assert one.mean == bootstrap_interval(own)
+    assert (both.mean.high - both.mean.low) == pytest.approx((one.mean.high - one.mean.low) / np.sqrt(2), rel=0.05)
+
+
+def test_an_average_takes_the_mean_over_seeds_first():
+    seeds = np.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
+    found = average_interval({"a": seeds})
+    assert [found.mean.low, found.mean.high] == pytest.approx([0.5, 0.5])
+
+
+def test_an_average_of_nothing_is_refused():
+    with pytest.raises(InputError, match="at least one"):
+        average_interval({})

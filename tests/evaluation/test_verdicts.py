@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, load_paper, verdict
-from dr_lib.evaluation.papers import Claim
+from dr_lib.evaluation import Claim, Scores, load_paper, verdict
 
 QUERIES = [f"q{i}" for i in range(400)]
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.__main__ import main
-from dr_lib.evaluation.ledger import load_paper
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores, load_paper
 from dr_lib.files import json_digest
 from dr_lib.lab import records
 from dr_lib.lab.records import Record

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab.builds import build_negatives
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.pipeline_builds import build_mined, joined_lists

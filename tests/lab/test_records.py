@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import records
 from dr_lib.lab.records import Record, load_record, load_records

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab import reranking, stages
 from dr_lib.lab.builds import examples
 from dr_lib.lab.way import open_means, unfold

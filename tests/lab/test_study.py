@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab.budget import Estimates
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.job import Job, run_job
 from dr_lib.lab.recipe import Recipe

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dr_lib.evaluation.nlu_measures import matthews, pearson
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
+from dr_lib.evaluation.nlu import matthews, pearson
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record
 from dr_lib.report.understanding import understanding_table

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation import Scores
 from dr_lib.lab import publish
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record

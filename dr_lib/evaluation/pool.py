@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.scores import Scores
+from dr_lib.evaluation.measures import Scores
 from dr_lib.retrieval.encode import plan
+from dr_lib.tokens import TokenStore
 from dr_lib.tokens.layout import Side, Title
-from dr_lib.tokens.store import TokenStore
 from dr_lib.training.runtime import precision as choose_precision
 
 SCORE_BYTES = 1 << 28

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate, proxy, proxy_ranks
+from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate, pool, proxy_ranks
 from dr_lib.retrieval import Ranking, encode, search
 from dr_lib.tokens import TokenStore
 
@@ -31,8 +31,8 @@ def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("at_once", [1 << 28, 400 * 4 * 7, 1])
 def test_mrr_on_the_whole_collection_is_that_of_the_real_search(monkeypatch, at_once):
-    monkeypatch.setattr(proxy, "SCORE_BYTES", at_once)
-    monkeypatch.setattr(proxy, "BLOCK", 150)
+    monkeypatch.setattr(pool, "SCORE_BYTES", at_once)
+    monkeypatch.setattr(pool, "BLOCK", 150)
     ranks = proxy_ranks(QUERIES, PASSAGES, whole())
     assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(QUERIES, PASSAGES))
 

@@ -11,12 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.measures import R_PRECISION, evaluate
-from dr_lib.evaluation.scores import Scores
-from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.rows import rows_of
-
-Qrels = Mapping[str, Mapping[str, int]]
+from dr_lib.evaluation.measures import R_PRECISION, Qrels, Scores, evaluate
+from dr_lib.retrieval import Ranking, rows_of
 
 
 def page_ids(documents: Sequence[str], passage_ids: Sequence[str]) -> list[str]:

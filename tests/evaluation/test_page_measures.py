@@ -33,13 +33,13 @@ def by_hand(found: list, relevant: set) -> float:
     return len(set(found[: len(relevant)]) & relevant) / len(relevant) if relevant else 0.0
 
 
-@pytest.mark.parametrize("relevance", [1, 2])
-def test_r_precision_is_the_share_of_relevant_ones_among_the_first_r(relevance):
+@pytest.mark.parametrize("grade", [1, 2])
+def test_r_precision_is_the_share_of_relevant_ones_among_the_first_r(grade):
     ranking, qrels = random_ranking(), random_qrels()
-    values = evaluate(ranking, qrels, IDS, ["R-precision"], relevance=relevance).per_query("R-precision")
+    values = evaluate(ranking, qrels, IDS, ["R-precision"], grade=grade).per_query("R-precision")
     for place, (query, grades) in enumerate(qrels.items()):
         found = [IDS[row] for row in ranking.rows[place] if row >= 0]
-        expected = by_hand(found, {p for p, grade in grades.items() if grade >= relevance})
+        expected = by_hand(found, {p for p, own in grades.items() if own >= grade})
         assert values[place] == pytest.approx(expected), query
 
 
