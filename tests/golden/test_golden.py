@@ -1,0 +1,42 @@
+"""The recorded scores of every method and every end of the pipeline, within what processors differ by."""
+
+import json
+
+import pytest
+
+from dr_lib import objectives
+from tests.golden import golden
+
+LOSSES = {"rel": 0.005, "abs": 0.001}
+"""Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved one by 0.0021."""
+MEASURES = {"rel": 0.03, "abs": 0.03}
+"""The same moved one by 0.0013. Room for a query of fifty whose passages change places in the first ranks."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> dict[str, golden.Numbers]:
+    with pytest.MonkeyPatch.context() as places:
+        places.setenv("DR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return dict(golden.run_all(tmp_path_factory.mktemp("golden")))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, golden.Numbers]:
+    return json.loads(golden.RECORDED.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_every_run_gives_its_recorded_numbers(found, recorded):
+    assert found.keys() == recorded.keys()
+    for label, numbers in recorded.items():
+        assert found[label].keys() == numbers.keys(), label
+        for name, values in numbers.items():
+            if label not in golden.DROPOUT_LABELS:
+                tolerance = LOSSES if name.endswith("loss") else MEASURES
+                assert found[label][name] == pytest.approx(values, **tolerance), (label, name)
+
+
+@pytest.mark.slow
+def test_every_method_and_every_end_is_among_them(recorded):
+    ends = {"BM25", "pretrained", "retriever2", "reranker", "distilled", "similarity", "nlu", "dialogue"}
+    assert recorded.keys() >= ends | set(objectives.names())
