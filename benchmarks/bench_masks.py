@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 RATE, DECODER_RATE = 0.3, 0.5
 PEER = "whole-word collator"

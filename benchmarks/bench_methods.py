@@ -20,10 +20,9 @@ from dr_lib import lab, objectives, places
 from dr_lib.files import read_yaml, write_json
 from dr_lib.lab.builds import open_pretraining
 from dr_lib.lab.provenance import commit
-from dr_lib.training import TrainSettings, runtime
-from dr_lib.training.feed import real_tokens
-from dr_lib.training.optimizer import make_optimizer, trained_parameters
-from dr_lib.training.schedule import seed_step
+from dr_lib.training import TrainSettings, machine
+from dr_lib.training.checkpoint import trained_parameters
+from dr_lib.training.loop import make_optimizer, real_tokens, seed_step
 
 AGAINST = "mlm"
 
@@ -37,8 +36,8 @@ class Stepper:
         means = {name: value for name, value in stage.build.keywords.items() if name != "recipe"}
         self.objective, _, self.batches = open_pretraining(inputs, recipe=recipe, **means)
         settings = TrainSettings(steps=1000, learning_rate=1e-4)
-        self.device = runtime.device()
-        self.precision = runtime.precision("auto", self.device)
+        self.device = machine.device()
+        self.precision = machine.precision("auto", self.device)
         self.objective.to(self.device).train()
         self.optimizer = make_optimizer(trained_parameters(self.objective), settings)
         self.generator = torch.Generator(self.device)
@@ -95,16 +94,16 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=12, help="timed steps of each method (default: 12)")
     options.add_argument("--save", type=Path, help="also write the result, with machine and commit, to this file")
     chosen = options.parse_args()
-    torch.set_num_threads(runtime.threads())
+    torch.set_num_threads(machine.threads())
     found = measure(chosen.collection, chosen.tokens, chosen.rounds)
     print(f"{'method':<14}{'ms a step':>12}{'tokens/s':>12}{'x ' + AGAINST:>10}")
     for name, facts in sorted(found.items(), key=lambda item: item[1]["times_mlm"]):
         ms, speed = 1000 * facts["seconds_per_step"], facts["tokens_per_second"]
         print(f"{name:<14}{ms:>12.0f}{speed:>12,.0f}{facts['times_mlm']:>10.2f}")
     if chosen.save:
-        machine = {name: fact for name, fact in runtime.machine_facts().items() if name != "versions"}
+        facts = {name: fact for name, fact in machine.machine_facts().items() if name != "versions"}
         size = {"collection": chosen.collection, "tokens": chosen.tokens, "rounds": chosen.rounds}
-        write_json(chosen.save, {"methods": found, "size": size, "machine": machine, "commit": commit()})
+        write_json(chosen.save, {"methods": found, "size": size, "machine": facts, "commit": commit()})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 
 from dr_lib.materials.importances import write_importances
 from dr_lib.materials.ngrams import BUFFER, count_ngrams
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 MARCO = 8_841_823
 KNOWN, WHOLE, VOCABULARY = 4_000_000, 25_000, 30_522
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where temporary files go")
     options = parser.parse_args()
     sizes, costs = sorted(options.passages), []
-    print(f"{runtime.machine_facts()['cpu']}, one thread, numpy {np.__version__}")
+    print(f"{machine.machine_facts()['cpu']}, one thread, numpy {np.__version__}")
     for passages in sizes:
         place = Path(tempfile.mkdtemp(dir=options.folder))
         try:

@@ -24,11 +24,10 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib import masking, objectives
-from dr_lib.models import embed, new_bert
-from dr_lib.models.generator import Generator
+from dr_lib.models import Generator, embed, new_bert
 from dr_lib.objectives import simlm
 from dr_lib.objectives.encoder_decoder import EncoderDecoder
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 LIMIT = 0.6
 PARTS = {

@@ -24,8 +24,7 @@ from material import PASSAGE_LENGTH, QUERY_LENGTH, Material, material
 from timing import Timing, clock, keep, quickest_of, show, start
 
 from dr_lib.models import DenseEncoder
-from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.training import BiEncoder, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
 
 LIMIT = 1 / 1.2
 WARM = 2

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dr_lib import collections, masking, models, retrieval, tokens
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 LENGTH = 144
 TOKENS_PER_BATCH = 8_192
@@ -68,8 +68,8 @@ def main() -> None:
     options.add_argument("--passages", type=int, default=4_000)
     options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")
     chosen = options.parse_args()
-    torch.set_num_threads(runtime.threads())
-    where, facts = runtime.device(), runtime.machine_facts()
+    torch.set_num_threads(machine.threads())
+    where, facts = machine.device(), machine.machine_facts()
     print(f"{facts['cpu']}, {facts['threads']} threads, {', '.join(facts['gpus']) or 'no GPU'}; {where.type}")
     texts = collections.load(chosen.collection)
     texts = texts.sample(chosen.passages, train_queries=100, dev_queries=100, test_queries=100).passages

@@ -16,7 +16,7 @@ import torch
 
 from dr_lib.files import write_json
 from dr_lib.lab.provenance import commit
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 Way = Callable[[], Any]
 
@@ -81,11 +81,11 @@ def keep(path: Path | None, what: str, limit: float, timings: dict[str, Timing],
     shares = {f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name) for name in Timing._fields}
     row = {"what": what, "wanted": limit, **shares, "ours": ours, "peer": peer}
     seconds = {name: found._asdict() for name, found in timings.items()}
-    machine = {name: fact for name, fact in runtime.machine_facts().items() if name != "gpus"}
+    host = {name: fact for name, fact in machine.machine_facts().items() if name != "gpus"}
     facts = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1), "commit": commit()}
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [other for other in rows if other["what"] != what] + [row | {"seconds": seconds} | facts]
-    write_json(path, {"machine": machine, "threads": torch.get_num_threads(), "rows": rows})
+    write_json(path, {"machine": host, "threads": torch.get_num_threads(), "rows": rows})
 
 
 def start(threads: int) -> None:

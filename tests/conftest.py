@@ -11,8 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
 
-from dr_lib.tokens import train_wordpiece
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch, train_wordpiece
 
 SENTENCES = [
     "The bottleneck vector carries what the decoder cannot see in its masked input.",

@@ -20,7 +20,7 @@ from dr_lib.lab.records import thin
 from dr_lib.lab.stage import Stage
 from dr_lib.objectives import Objective
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, train_wordpiece
-from dr_lib.training import TrainLog, runtime, train
+from dr_lib.training import TrainLog, machine, train
 
 
 def base_stage(recipe: BaseRecipe) -> Stage:
@@ -67,7 +67,7 @@ def _model(recipe: BaseRecipe) -> Callable[[Path, dict[str, Path]], None]:
         tokenizer = load_tokenizer(inputs["vocabulary"] / "tokenizer")
         model = models.new_bert(
             len(tokenizer), layers=recipe.layers, hidden=recipe.hidden, heads=recipe.heads,
-            max_positions=recipe.positions, seed=recipe.seed, device=runtime.device(),
+            max_positions=recipe.positions, seed=recipe.seed, device=machine.device(),
         )  # fmt: skip
         objective = objectives.create(recipe.objective.name, model, tokenizer, **recipe.objective.params)
         batches = stream(recipe, TokenStore.open(inputs["tokens"] / "train"))
@@ -150,7 +150,7 @@ def base_record(recipe: BaseRecipe, made: Path, manifest: dict[str, Any]) -> dic
         "curve": thin(columns),
         "held_out": read_json(made / "held_out.json"),
         "training": summary(log),
-        "machine": runtime.machine_facts(),
+        "machine": machine.machine_facts(),
         "commit": commit(),
         "created": manifest["created"],
     }

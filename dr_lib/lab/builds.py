@@ -19,11 +19,20 @@ from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
-from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
-from dr_lib.pairs.together import together
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import BiEncoder, DistilledBiEncoder, Validation, runtime, train
-from dr_lib.training.checkpoint import load_weights, newest_checkpoint
+from dr_lib.training import (
+    BiEncoder,
+    DistilledBiEncoder,
+    Examples,
+    RetrievalBatches,
+    TeacherScores,
+    Validation,
+    load_weights,
+    machine,
+    merge_examples,
+    newest_checkpoint,
+    train,
+)
 
 Inputs = dict[str, Path]
 LOOKS = 0x1D  # sets the draw of dev queries apart from others with the same seed
@@ -47,7 +56,7 @@ def open_pretraining(
     materials: tuple[str, ...],
 ) -> tuple[objectives.Objective, PreTrainedTokenizerFast, Callable[[int], Any]]:  # fmt: skip
     """The method on its base model, the tokenizer, and the batches of a pre-training."""
-    device, start = runtime.device(), base.path(inputs, "base")
+    device, start = machine.device(), base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=recipe.dropout, device=device)
     helper = models.load_masked_lm(generator.path(inputs, "generator"), device=device) if generator else None
@@ -196,7 +205,7 @@ def start_encoder(
     if "pretrained" in inputs and (inputs["pretrained"] / of).is_dir():
         start = inputs["pretrained"] / of
     return DenseEncoder.from_pretrained(
-        start, dropout=recipe.dropout, device=runtime.device(), pooling=recipe.pooling, normalise=options.normalise,
+        start, dropout=recipe.dropout, device=machine.device(), pooling=recipe.pooling, normalise=options.normalise,
         temperature=options.temperature, query_length=recipe.query_length, passage_length=recipe.passage_length,
         title=recipe.title, query_side=recipe.query_side or "right", projection=bool(options.projection),
         seed=recipe.seed,
@@ -221,7 +230,11 @@ def examples(collection: Collection, inputs: Inputs, recipe: Recipe | None = Non
         usable = nested_share(usable, recipe.few_shot, recipe.collection.seed)
     negatives = np.load(inputs["negatives"] / "negatives.npy")[usable] if "negatives" in inputs else None
     given = Examples.of(usable, [positives[row] for row in usable], negatives, passages=len(collection.passages))
-    return together(given, Examples.open(inputs["pseudo_labels"] / "examples")) if "pseudo_labels" in inputs else given
+    return (
+        merge_examples(given, Examples.open(inputs["pseudo_labels"] / "examples"))
+        if "pseudo_labels" in inputs
+        else given
+    )
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -248,12 +261,12 @@ def build_vectors(folder: Path, inputs: Inputs, *, recipe: Recipe) -> None:
 
 def open_encoder(place: Path) -> DenseEncoder:
     """A saved encoder on the device of this machine."""
-    return DenseEncoder.from_pretrained(place, device=runtime.device())
+    return DenseEncoder.from_pretrained(place, device=machine.device())
 
 
 def encoding_budget() -> int:
     """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
-    return 4_096 if runtime.device().type == "cpu" else 131_072
+    return 4_096 if machine.device().type == "cpu" else 131_072
 
 
 def build_run(
@@ -267,7 +280,7 @@ def build_run(
         tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
-    scores, rows = retrieval.search(vectors, passages, depth, device=runtime.device())
+    scores, rows = retrieval.search(vectors, passages, depth, device=machine.device())
     query_ids = collection.queries(split)["id"][:]
     retrieval.Ranking(query_ids, rows, scores).save(folder / "ranking")
 

@@ -17,7 +17,7 @@ from dr_lib.lab.provenance import commit, versions
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, thin
 from dr_lib.lab.way import Way, unfold
-from dr_lib.training import TrainLog, runtime
+from dr_lib.training import TrainLog, machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def run_job(job: Job, cache: Cache, unfold: Callable[[Recipe], Way] = unfold) ->
         training=training,
         seconds=seconds | {name: facts["wall_seconds"] for name, facts in training.items()},
         versions=versions(),
-        machine={name: fact for name, fact in runtime.machine_facts().items() if name != "versions"},
+        machine={name: fact for name, fact in machine.machine_facts().items() if name != "versions"},
         commit=commit(), created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 

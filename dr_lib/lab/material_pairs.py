@@ -26,7 +26,7 @@ from dr_lib.materials.round_trip import ByVectors, ByWords, Retriever, consisten
 from dr_lib.materials.texts import Texts
 from dr_lib.materials.title_pairs import store_titles
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 
 def paq_pairs(means: Means, *, seed: int = 0) -> Stage:
@@ -114,7 +114,7 @@ def by_vectors(folder: Path, inputs: Inputs, questions: TokenStore, query_length
         tokens_per_batch=encoding_budget(), normalise=encoder.settings.normalise,
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
-    return ByVectors(vectors, passages, runtime.device())
+    return ByVectors(vectors, passages, machine.device())
 
 
 def build_file_pairs(

@@ -33,10 +33,9 @@ from dr_lib.materials.pseudo_labels import (
 )
 from dr_lib.materials.texts import Texts
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import runtime
-from dr_lib.training.reranker import Loss
+from dr_lib.training import RerankerLoss, machine
 
-TRAINED: dict[Probability, Loss] = {"sigmoid": "pointwise", "softmax": "listwise"}
+TRAINED: dict[Probability, RerankerLoss] = {"sigmoid": "pointwise", "softmax": "listwise"}
 """How the scorer is trained: a sigmoid says something of logits that were trained pair by pair only."""
 
 
@@ -142,7 +141,7 @@ def build_dense_candidates(folder: Path, inputs: Inputs, *, recipe: Recipe) -> N
     )  # fmt: skip
     passages = np.load(inputs["vectors"] / "vectors.npy", mmap_mode="r")
     depth = recipe.makers.pseudo_labels.depth
-    scores, rows = retrieval.search(asked, passages, depth, device=runtime.device(), progress=True)
+    scores, rows = retrieval.search(asked, passages, depth, device=machine.device(), progress=True)
     retrieval.Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
 
 

@@ -26,12 +26,9 @@ from dr_lib.materials import questions as asking
 from dr_lib.materials.packed_text import PackedText
 from dr_lib.materials.texts import Texts
 from dr_lib.materials.writing import Counts, Writer, write_texts
-from dr_lib.models.causal_lm import load_causal_lm, new_causal_lm
-from dr_lib.models.decoding import Choice
-from dr_lib.models.seq2seq import load_seq2seq, new_seq2seq
-from dr_lib.pairs import RetrievalBatches
+from dr_lib.models import Sampling, load_causal_lm, load_seq2seq, new_causal_lm, new_seq2seq
 from dr_lib.tokens import TokenStore, load_tokenizer, special_ids
-from dr_lib.training import runtime, train
+from dr_lib.training import RetrievalBatches, machine, train
 
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 """Texts written side by side; what is written does not depend on it."""
@@ -141,7 +138,7 @@ def build_question_generator(
     """`model/`: the question generator with the base model's tokenizer; `log.json`."""
     settings, start = recipe.makers.questions, base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
-    masked = models.load_masked_lm(start, dropout=recipe.dropout, device=runtime.device())
+    masked = models.load_masked_lm(start, dropout=recipe.dropout, device=machine.device())
     model = new_seq2seq(masked, special_ids(tokenizer))
     pairs = examples(collection, {})
     fitting = settings.tokens_per_batch // (recipe.passage_length + recipe.query_length)
@@ -160,7 +157,7 @@ def build_continuation_model(
     """`model/`: the causal LM with the base model's tokenizer; `log.json`."""
     settings, start = recipe.makers.continuations, base.path(inputs, "base")
     tokenizer = load_tokenizer(start)
-    masked = models.load_masked_lm(start, dropout=recipe.dropout, device=runtime.device())
+    masked = models.load_masked_lm(start, dropout=recipe.dropout, device=machine.device())
     model = new_causal_lm(masked, special_ids(tokenizer), positions=positions, seed=seed)
     text = PackedText(
         TokenStore.open(inputs["passages"] / "store"), *document_order(collection), length=positions,
@@ -177,14 +174,14 @@ def build_questions(
 ) -> None:  # fmt: skip
     """The questions about each passage as texts (see `materials.texts`); `counts.json`."""
     place, store = writer.path(inputs, "writer"), TokenStore.open(inputs["passages"] / "store")
-    model = ready(load_seq2seq(place, device=runtime.device()))
+    model = ready(load_seq2seq(place, device=machine.device()))
     tokenizer = writer_tokenizer(writer, place)
     if writer.stage:
         read = asking.stored_inputs(store, recipe.passage_length, recipe.title)
     else:
         read = asking.tokenised_inputs(collection.passages, tokenizer, recipe.passage_length, recipe.title)
     write = asking.QuestionWriter(
-        model, tokenizer, read, copies=per_passage, longest=recipe.query_length, choice=Choice(top_k=top_k), seed=seed
+        model, tokenizer, read, copies=per_passage, longest=recipe.query_length, choice=Sampling(top_k=top_k), seed=seed
     )
     save_texts(folder, inputs, base, write, store, per_passage, "questions")
 
@@ -194,7 +191,7 @@ def build_continuations(
 ) -> None:
     """The continuation of each passage as texts (see `materials.texts`); `counts.json`."""
     place, store = writer.path(inputs, "writer"), TokenStore.open(inputs["passages"] / "store")
-    model = ready(load_causal_lm(place, device=runtime.device()))
+    model = ready(load_causal_lm(place, device=machine.device()))
     tokenizer, prompt = writer_tokenizer(writer, place), options["prompt_tokens"]
     going_on.check_room(model, prompt, options["new_tokens"])
     if writer.stage:
@@ -202,7 +199,7 @@ def build_continuations(
     else:
         prompts = going_on.tokenised_prompts(collection.passages, tokenizer, prompt)
     write = going_on.ContinuationWriter(
-        model, tokenizer, prompts, new_tokens=options["new_tokens"], choice=Choice(top_p=options["top_p"]),
+        model, tokenizer, prompts, new_tokens=options["new_tokens"], choice=Sampling(top_p=options["top_p"]),
         seed=options["seed"],
     )  # fmt: skip
     save_texts(folder, inputs, base, write, store, 1, "continuations")
@@ -213,7 +210,7 @@ def save_texts(
 ) -> None:
     """Write about every passage, drop empty and repeated texts, and keep the rest with its counts."""
     counts, lengths = Counts(), store.text_offsets[1:] - store.text_offsets[:-1]
-    at_once = max(1, ROWS_AT_ONCE[runtime.device().type] // copies)
+    at_once = max(1, ROWS_AT_ONCE[machine.device().type] // copies)
     written = write_texts(folder, lengths, write, at_once=at_once, title=title)
     kept = ([counts.clean(own) for own in block] for block in written)
     Texts.write(folder, kept, load_tokenizer(base.path(inputs, "base")))
@@ -222,8 +219,8 @@ def save_texts(
 
 def ready(model: PreTrainedModel) -> PreTrainedModel:
     """A model that only writes: without gradients, its weights in bfloat16 where the machine computes that natively."""
-    torch.set_num_threads(runtime.threads())
-    bf16 = runtime.precision("auto", model.device) == "bf16"
+    torch.set_num_threads(machine.threads())
+    bf16 = machine.precision("auto", model.device) == "bf16"
     return model.requires_grad_(False).to(torch.bfloat16 if bf16 else torch.float32)
 
 

@@ -16,7 +16,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.specs import CollectionSpec, is_place
 from dr_lib.lab.stage import Stage
-from dr_lib.models.pretrained import locate
+from dr_lib.models import locate
 from dr_lib.tokens import load_tokenizer, tokenizer_digest
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")

@@ -21,7 +21,7 @@ from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.tokens import load_tokenizer
-from dr_lib.training import TrainSettings, runtime
+from dr_lib.training import TrainSettings, machine
 
 
 def measured(recipe: Recipe, base: Origin, pretrained: Stage | None, retriever: Stage) -> Stage | None:
@@ -68,7 +68,7 @@ def build_nlu(folder: Path, inputs: Inputs, *, recipe: Recipe, spec: NluSpec, ba
     Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
     """
     start = inputs["pretrained"] / "model" if "pretrained" in inputs else base.path(inputs, "base")
-    encoder = models.load_masked_lm(start, dropout=recipe.dropout, device=runtime.device())
+    encoder = models.load_masked_lm(start, dropout=recipe.dropout, device=machine.device())
     train, test = load_nlu(spec.task, spec.folder, spec.train), load_nlu(spec.task, spec.folder, spec.split)
     train = train.first(spec.train_rows)
     settings = TrainSettings(

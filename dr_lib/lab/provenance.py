@@ -7,7 +7,7 @@ from dr_lib import __version__, places
 
 def versions() -> dict[str, str]:
     """Versions of this project, of Python and of the packages that can change a number."""
-    from dr_lib.training.runtime import machine_facts  # late: it brings in torch
+    from dr_lib.training.machine import machine_facts  # late: it brings in torch
 
     return {"dr_lib": __version__} | machine_facts()["versions"]
 

@@ -23,16 +23,14 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.materials.span_pairs import store_spans
 from dr_lib.models import CrossEncoder
-from dr_lib.pairs import CrossedBatches, Examples
-from dr_lib.tokens import Crossing, TokenStore, load_tokenizer
-from dr_lib.training import Reranker, TrainSettings, runtime, train
-from dr_lib.training.reranker import Loss
+from dr_lib.tokens import QueryPassagePairs, TokenStore, load_tokenizer
+from dr_lib.training import Examples, PairBatches, Reranker, RerankerLoss, TrainSettings, machine, train
 
 SPAN_SEED = 0
 
 
 def cross_encoder(
-    means: Means, negatives: Stage | None, retriever: Stage, *, loss: Loss = "listwise", seed: int | None = None
+    means: Means, negatives: Stage | None, retriever: Stage, *, loss: RerankerLoss = "listwise", seed: int | None = None
 ) -> Stage:  # fmt: skip
     """A cross-encoder trained on the queries of the split train; its folder has `model/` and `log.json`.
 
@@ -160,7 +158,14 @@ def scoring_cost(means: Means, pairs: int) -> float:
 
 
 def build_cross_encoder(
-    folder: Path, inputs: Inputs, *, recipe: Recipe, collection: Collection, reader: Origin, loss: Loss, seed: int
+    folder: Path,
+    inputs: Inputs,
+    *,
+    recipe: Recipe,
+    collection: Collection,
+    reader: Origin,
+    loss: RerankerLoss,
+    seed: int,
 ) -> None:
     """`model/`: the cross-encoder; `log.json`."""
     start = inputs["start"] / "model" if "start" in inputs else reader.path(inputs, "reader")
@@ -176,16 +181,16 @@ def build_span_matcher(folder: Path, inputs: Inputs, *, recipe: Recipe, reader: 
 
 
 def fit(
-    start: Path, folder: Path, inputs: Inputs, listed: Examples, settings: TrainSettings, *, recipe: Recipe, loss: Loss,
-    title: str,
+    start: Path, folder: Path, inputs: Inputs, listed: Examples, settings: TrainSettings, *, recipe: Recipe,
+    loss: RerankerLoss, title: str,
 ) -> None:  # fmt: skip
     """Train a cross-encoder from a saved model or a masked LM on queries with positives and negatives; `model/`."""
     chosen, seed = recipe.makers.cross_encoder, settings.seed
     encoder = CrossEncoder.from_pretrained(
-        start, dropout=recipe.dropout, device=runtime.device(), seed=seed,
+        start, dropout=recipe.dropout, device=machine.device(), seed=seed,
         length=chosen.length, title=recipe.title != "none",
     )  # fmt: skip
-    batches = CrossedBatches(
+    batches = PairBatches(
         crossing_of(encoder, inputs), listed, batch_queries=chosen.batch_queries,
         passages_per_query=chosen.negatives + 1, seed=seed,
     )  # fmt: skip
@@ -220,13 +225,13 @@ def build_teacher_scores(folder: Path, inputs: Inputs, *, recipe: Recipe, collec
     retrieval.score_examples(encoder, crossing, listed, tokens_per_batch=encoding_budget()).save(folder)
 
 
-def open_scorer(inputs: Inputs) -> tuple[CrossEncoder, Crossing]:
+def open_scorer(inputs: Inputs) -> tuple[CrossEncoder, QueryPassagePairs]:
     """The cross-encoder of stage `scorer` on this machine's device, and the pairs it reads."""
-    encoder = CrossEncoder.from_pretrained(inputs["scorer"] / "model", device=runtime.device())
+    encoder = CrossEncoder.from_pretrained(inputs["scorer"] / "model", device=machine.device())
     return encoder, crossing_of(encoder, inputs)
 
 
-def crossing_of(encoder: CrossEncoder, inputs: Inputs) -> Crossing:
+def crossing_of(encoder: CrossEncoder, inputs: Inputs) -> QueryPassagePairs:
     """Queries and passages of the stages `queries` and `passages`."""
     queries, passages = (TokenStore.open(inputs[name] / "store") for name in ("queries", "passages"))
     return encoder.crossing(queries, passages)

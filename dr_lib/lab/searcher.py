@@ -29,7 +29,7 @@ from dr_lib.lab.stage import Stage
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.tokens import TokenStore
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 System = Callable[[Sequence[str], int], Ranking]
 """Queries and depth -> the passages found."""
@@ -192,7 +192,7 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     encoder = open_encoder(asking)
 
     def search(queries: Sequence[str], k: int) -> Ranking:
-        scores, rows = retrieval.search(encode_queries(encoder, queries), vectors, k, device=runtime.device())
+        scores, rows = retrieval.search(encode_queries(encoder, queries), vectors, k, device=machine.device())
         return Ranking(list(map(str, range(len(queries)))), rows, scores)
 
     return search
@@ -203,7 +203,7 @@ def open_reranker(
 ) -> Callable[[System, Sequence[str], int], Ranking]:
     """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
     check_model(folder, "cross_encoder.json")
-    scorer = CrossEncoder.from_pretrained(folder, device=runtime.device())
+    scorer = CrossEncoder.from_pretrained(folder, device=machine.device())
     origin = open_origin(str(folder))
     passages = TokenStore.open(cache.get(stages.passage_tokens(collection, origin)) / "store")
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.training.settings import TrainSettings
+from dr_lib.training import TrainSettings
 
 Count = Field(default=None, gt=0)
 YOUNGER_PARAMS = ("separate",)  # parameters of methods that have come since the first records, None by default

@@ -18,8 +18,8 @@ from dr_lib.lab.builds import Inputs, document_order, examples
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import Way, unfold
-from dr_lib.pairs import TeacherScores
 from dr_lib.retrieval import Ranking
+from dr_lib.training import TeacherScores
 
 QUERIES = 5_000
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError, check_share
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 Budget = Literal["maskable", "all"]
 

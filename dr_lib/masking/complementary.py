@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> from dr_lib.masking import complementary
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
         >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
         >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))

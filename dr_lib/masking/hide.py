@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 Policy = Literal["mask", "80_10_10"]
 
@@ -43,7 +43,7 @@ def hide(
     Example:
         >>> import torch
         >>> from dr_lib.masking import hide
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 3]])
         >>> special = (ids == 2) | (ids == 3)
         >>> ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dr_lib.errors import InputError, check_share
 from dr_lib.masking.words import first_pieces, ranked_keys, take_words
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 NoiseScale = Literal["absolute", "relative"]
 Unit = Literal["word", "piece"]
@@ -52,7 +52,7 @@ def importance(
     Example:
         >>> import torch
         >>> from dr_lib.masking import importance
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
         >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
         >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))

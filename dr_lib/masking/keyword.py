@@ -6,7 +6,7 @@ from torch import Tensor
 from dr_lib.errors import InputError
 from dr_lib.masking.budget import Budget, piece_budget
 from dr_lib.masking.words import first_pieces, ranked_keys, take_across
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def keyword(
@@ -42,7 +42,7 @@ def keyword(
     Example:
         >>> import torch
         >>> from dr_lib.masking import keyword
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
         >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
         >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))

@@ -10,7 +10,7 @@ from dr_lib.errors import InputError
 from dr_lib.masking.budget import Budget, piece_budget
 from dr_lib.masking.rounds import go_round, never_seen
 from dr_lib.masking.words import random_keys, take_words, words_of
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def per_row(
@@ -43,7 +43,7 @@ def per_row(
     Example:
         >>> import torch
         >>> from dr_lib.masking import per_row
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 3]])
         >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
         >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.masking.words import random_keys, take_on_device, words_of
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def go_round(batch: TokenBatch, limit: Tensor, generator: torch.Generator) -> Tensor:

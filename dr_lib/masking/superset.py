@@ -6,7 +6,7 @@ from torch import Tensor
 from dr_lib.errors import check_share
 from dr_lib.masking.budget import Budget
 from dr_lib.masking.whole_word import whole_word
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 SMALLEST_EXTRA_RATE = 1e-4
 
@@ -43,7 +43,7 @@ def superset(
     Example:
         >>> import torch
         >>> from dr_lib.masking import superset, whole_word
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
         >>> special = (ids == 2) | (ids == 3)
         >>> ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)

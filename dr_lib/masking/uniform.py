@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dr_lib.masking.budget import Budget, piece_budget
 from dr_lib.masking.words import random_keys, take_words
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
@@ -26,7 +26,7 @@ def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budge
     Example:
         >>> import torch
         >>> from dr_lib.masking import uniform
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
         >>> special = (ids == 2) | (ids == 3)
         >>> ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)

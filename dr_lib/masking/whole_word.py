@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dr_lib.masking.budget import Budget, piece_budget
 from dr_lib.masking.words import random_keys, take_words, words_of
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
@@ -35,7 +35,7 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     Example:
         >>> import torch
         >>> from dr_lib.masking import whole_word
-        >>> from dr_lib.tokens.batch import TokenBatch
+        >>> from dr_lib.tokens import TokenBatch
         >>> special = torch.tensor([[True, False, False, False, False, True]])
         >>> starts = torch.tensor([[False, True, True, False, True, False]])
         >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dr_lib.errors import InputError
 from dr_lib.masking.shorter import take_shorter_on_cpu, take_shorter_on_device
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 LONGEST = 4096
 """Bound on the pieces of a sequence: the number of a word shares one integer with its random priority."""

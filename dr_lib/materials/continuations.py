@@ -16,13 +16,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from dr_lib import losses
 from dr_lib.errors import InputError
 from dr_lib.materials.writing import spelled, uniform_numbers
-from dr_lib.models.causal_lm import CausalDecoding
-from dr_lib.models.decoding import Choice, end_of_text, never_written, write
-from dr_lib.tokens import TokenBatch, TokenStore
-from dr_lib.tokens.assemble import gather
+from dr_lib.models import CausalDecoding, Sampling, end_of_text, never_written, write_texts
+from dr_lib.tokens import TokenBatch, TokenStore, concat_runs
 
 Prompts = Callable[[np.ndarray], tuple[Tensor, Tensor]]
-CONTINUED = Choice(top_p=0.9)
+CONTINUED = Sampling(top_p=0.9)
 MULTIPLE = 16
 
 
@@ -70,7 +68,7 @@ class ContinuationWriter:
         prompts: Prompts,
         *,
         new_tokens: int,
-        choice: Choice = CONTINUED,
+        choice: Sampling = CONTINUED,
         seed: int = 0,
     ):
         self.model, self.tokenizer, self.prompts = model, tokenizer, prompts
@@ -85,7 +83,7 @@ class ContinuationWriter:
         ids, mask = (tensor.to(device) for tensor in self.prompts(rows))
         uniform = torch.from_numpy(uniform_numbers(self.seed, rows, 1, self.new_tokens)).to(device)
         decoding = CausalDecoding(self.model, ids, mask)
-        written = write(decoding, uniform, self.choice, end=end, forbidden=self.forbidden)
+        written = write_texts(decoding, uniform, self.choice, end=end, forbidden=self.forbidden)
         return [[text] for text in spelled(self.tokenizer, written)]
 
 
@@ -105,7 +103,7 @@ def stored_prompts(store: TokenStore, length: int) -> Prompts:
     def read(rows: np.ndarray) -> tuple[Tensor, Tensor]:
         starts = store.text_offsets[rows]
         counts = np.minimum(store.text_offsets[rows + 1] - starts, length)
-        return left_padded(gather(store.text_ids, starts, counts), counts, store.special["sep"])
+        return left_padded(concat_runs(store.text_ids, starts, counts), counts, store.special["sep"])
 
     return read
 

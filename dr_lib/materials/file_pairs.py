@@ -17,9 +17,9 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib.errors import InputError
 from dr_lib.materials.strings import StringWriter, read_strings
 from dr_lib.pairs.files import PairRow, first_character, is_table, parse_row, raw_rows
-from dr_lib.pairs.grouping import distinct_rows, group_examples, text_hash
 from dr_lib.pairs.line_index import LineIndex
 from dr_lib.tokens import TokenStore
+from dr_lib.training import distinct_rows, group_examples, text_hash
 
 Stream = Callable[[], Iterator[PairRow]]
 SCRATCH = "checkpoint-pairs"  # dropped by the cache of stages when the stage is finished

@@ -12,10 +12,9 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.materials.round_trip import Retriever
-from dr_lib.pairs import Examples
-from dr_lib.pairs.grouping import distinct_rows, group_examples, text_hash
 from dr_lib.retrieval import mine_negatives
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples, distinct_rows, group_examples, text_hash
 
 
 def store_questions(

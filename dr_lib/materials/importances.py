@@ -13,8 +13,7 @@ from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
 from dr_lib.materials.ngrams import NgramCounts
-from dr_lib.tokens.store import TokenStore
-from dr_lib.tokens.values import TokenValues
+from dr_lib.tokens import TokenStore, TokenValues
 
 Pmi = Literal["naive", "minseg", "per_order"]
 Edges = Literal["renorm", "zero"]

@@ -13,8 +13,7 @@ from tqdm.auto import tqdm
 from dr_lib.errors import InputError
 from dr_lib.materials.chains import LAST, chain
 from dr_lib.materials.words import WordBlock, WordTable, word_blocks
-from dr_lib.tokens.store import TokenStore
-from dr_lib.tokens.values import TokenValues
+from dr_lib.tokens import TokenStore, TokenValues
 
 Weighting = Literal["inverse_count", "tfidf"]
 Weigh = Callable[[np.ndarray, WordBlock], np.ndarray]

@@ -19,8 +19,7 @@ from dr_lib.files import fresh_folder, read_json, write_json
 from dr_lib.materials.chains import UNKNOWN, at, chain, check_numbers, find
 from dr_lib.materials.sorted_runs import COUNT, SortedRuns
 from dr_lib.materials.words import Unit, WordBlock, WordTable, word_blocks
-from dr_lib.tokens.flat import FlatWriter, open_flat
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens import FlatWriter, TokenStore, open_flat
 
 FORMAT = "dr_lib n-gram counts 1"
 SMALL = 10_000_000

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples
+from dr_lib.training import Examples
 
 Probability = Literal["sigmoid", "softmax"]
 PAPERS_THRESHOLDS = ((0.9, 0.1), (0.8, 0.2), (0.7, 0.3), (0.6, 0.4))

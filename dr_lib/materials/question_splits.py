@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.pairs.grouping import text_hash
+from dr_lib.training import text_hash
 
 FEWEST_DOCUMENTS = 50
 """Documents with questions below which splits are drawn by passage."""

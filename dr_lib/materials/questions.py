@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from transformers import EncoderDecoderModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib.materials.writing import spelled, uniform_numbers
-from dr_lib.models.decoding import Choice, end_of_text, never_written, write
-from dr_lib.models.seq2seq import Seq2seqDecoding
+from dr_lib.models import Sampling, Seq2seqDecoding, end_of_text, never_written, write_texts
 from dr_lib.objectives.predict import labels_at, predict_tokens
-from dr_lib.pairs import RetrievalBatch
-from dr_lib.tokens import TokenStore
-from dr_lib.tokens.layout import Title
+from dr_lib.tokens import Title, TokenStore
+from dr_lib.training import RetrievalBatch
 
 Inputs = Callable[[np.ndarray], Mapping[str, Tensor]]
-ASKED = Choice(top_k=10)
+ASKED = Sampling(top_k=10)
 
 
 class QuestionTraining(nn.Module):
@@ -74,7 +72,7 @@ class QuestionWriter:
         *,
         copies: int,
         longest: int,
-        choice: Choice = ASKED,
+        choice: Sampling = ASKED,
         seed: int = 0,
     ):
         self.model, self.tokenizer, self.inputs = model, tokenizer, inputs
@@ -89,7 +87,7 @@ class QuestionWriter:
         inputs = {name: tensor.to(self.model.device) for name, tensor in self.inputs(rows).items()}
         uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(self.model.device)
         decoding = Seq2seqDecoding(self.model, inputs, self.copies)
-        ids = write(decoding, uniform, self.choice, end=self.end, forbidden=self.forbidden)
+        ids = write_texts(decoding, uniform, self.choice, end=self.end, forbidden=self.forbidden)
         texts = spelled(self.tokenizer, ids)
         return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
 

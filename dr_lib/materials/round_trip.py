@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Bm25, Ranking, exact_scores, search
-from dr_lib.tokens.assemble import gather
+from dr_lib.tokens import concat_runs
 
 Filter = Literal["none", "local", "global"]
 AT_ONCE = 16_384
@@ -159,7 +159,7 @@ class Members:
     def of(self, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All passages of the documents of some passages, end to end, and how many for each."""
         chosen = self.documents[passages]
-        return gather(self.order, self.starts[chosen], self.counts[chosen]), self.counts[chosen]
+        return concat_runs(self.order, self.starts[chosen], self.counts[chosen]), self.counts[chosen]
 
 
 def _places(retriever: Retriever, asked: np.ndarray, sources: np.ndarray, members: Members) -> np.ndarray:

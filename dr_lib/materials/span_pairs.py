@@ -13,8 +13,8 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 SHORTEST, LONGEST = 10, 24
 """Pieces of a run, before words are left out; the longest is not reached."""

@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.materials.strings import StringWriter, read_strings
-from dr_lib.tokens import TokenStore
-from dr_lib.tokens.flat import FlatWriter
+from dr_lib.tokens import FlatWriter, TokenStore
 
 STRINGS = "texts.arrow"
 

@@ -11,8 +11,8 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.pairs.grouping import distinct_rows, group_examples, text_hash
 from dr_lib.tokens import TokenStore
+from dr_lib.training import distinct_rows, group_examples, text_hash
 
 
 def store_titles(

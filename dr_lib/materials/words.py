@@ -12,7 +12,7 @@ import numpy as np
 
 from dr_lib.materials.chains import UNKNOWN, at, chain, check_numbers, find
 from dr_lib.materials.sorted_runs import first_of_equals
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens import TokenStore
 
 Unit = Literal["word", "piece"]
 BLOCK = 2**21

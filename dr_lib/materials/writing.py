@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.pairs.draws import mixed
+from dr_lib.training import hash64
 
 Writer = Callable[[np.ndarray], list[list[str]]]
 WINDOW = 65_536
@@ -132,5 +132,5 @@ def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.
         >>> bool((both[2:] == first).all())
         True
     """
-    numbers = mixed(seed, rows[:, None, None], np.arange(copies)[:, None], np.arange(steps))
+    numbers = hash64(seed, rows[:, None, None], np.arange(copies)[:, None], np.arange(steps))
     return ((numbers >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)).reshape(-1, steps)

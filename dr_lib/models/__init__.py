@@ -1,28 +1,46 @@
-"""Models: masked LMs with their heads, the sampling generator, the bottleneck's shallow decoder, the dense encoder."""
+"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and cross-encoder, writers."""
 
-from dr_lib.models.by_length import encode_by_length
-from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
-from dr_lib.models.decoder import Decoder
-from dr_lib.models.dense import DenseEncoder, DenseSettings
-from dr_lib.models.enhanced_decoder import EnhancedDecoder
-from dr_lib.models.first_state import first_states
-from dr_lib.models.fit import check_fit, check_generator
-from dr_lib.models.generator import Generator, fresh_copy
-from dr_lib.models.gradient_cache import encode_in_chunks
-from dr_lib.models.masked_lm import load_extra, load_masked_lm, new_bert, save_masked_lm
-from dr_lib.models.replaced_token_head import ReplacedTokenHead
-from dr_lib.models.rows import most_masked, rows_of
-from dr_lib.models.states import (
+from dr_lib.models.bert import (
     LmHead,
     attention_bias,
+    check_generator,
+    check_tokenizer,
     embed,
+    encode_by_length,
+    encode_in_chunks,
+    first_states,
+    fresh_copy,
     hidden_states,
     layer_states,
     lm_head,
+    load_extra,
+    load_masked_lm,
+    locate,
+    masked_positions,
+    max_masked,
+    new_bert,
     position_vectors,
+    save_masked_lm,
+)
+from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
+from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
+from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection
+from dr_lib.models.generator import Generator
+from dr_lib.models.writers import (
+    CausalDecoding,
+    Sampling,
+    Seq2seqDecoding,
+    end_of_text,
+    load_causal_lm,
+    load_seq2seq,
+    never_written,
+    new_causal_lm,
+    new_seq2seq,
+    write_texts,
 )
 
 __all__ = [
+    "CausalDecoding",
     "CrossEncoder",
     "CrossEncoderSettings",
     "Decoder",
@@ -31,23 +49,34 @@ __all__ = [
     "EnhancedDecoder",
     "Generator",
     "LmHead",
+    "Projection",
     "ReplacedTokenHead",
+    "Sampling",
+    "Seq2seqDecoding",
     "attention_bias",
-    "check_fit",
     "check_generator",
+    "check_tokenizer",
     "embed",
     "encode_by_length",
     "encode_in_chunks",
+    "end_of_text",
     "first_states",
     "fresh_copy",
     "hidden_states",
     "layer_states",
     "lm_head",
+    "load_causal_lm",
     "load_extra",
     "load_masked_lm",
-    "most_masked",
+    "load_seq2seq",
+    "locate",
+    "masked_positions",
+    "max_masked",
+    "never_written",
     "new_bert",
+    "new_causal_lm",
+    "new_seq2seq",
     "position_vectors",
-    "rows_of",
     "save_masked_lm",
+    "write_texts",
 ]

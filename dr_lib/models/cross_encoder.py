@@ -20,15 +20,21 @@ from transformers import (
 
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
-from dr_lib.models.first_state import first_states
-from dr_lib.models.pretrained import attention_for, dropout_settings, locate, read_pretrained, refuse_missing
-from dr_lib.models.quiet import quiet_transformers
-from dr_lib.models.saved_settings import settings_for
-from dr_lib.models.states import attention_bias
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.crossed import Crossing
-from dr_lib.tokens.store import TokenStore
-from dr_lib.tokens.tokenizer import load_tokenizer
+from dr_lib.models.bert import (
+    IDENTITY,
+    attention_bias,
+    attention_for,
+    dropout_settings,
+    finish_tokenizer,
+    first_states,
+    locate,
+    quiet_transformers,
+    read_pretrained,
+    refuse_missing,
+    settings_for,
+    update_json,
+)
+from dr_lib.tokens import QueryPassagePairs, TokenBatch, TokenStore, load_tokenizer
 
 SETTINGS_FILE = "cross_encoder.json"
 
@@ -100,7 +106,7 @@ class CrossEncoder(nn.Module):
         return cls(model.to(device), settings, load_tokenizer(name_or_path)).eval()
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """Scores `[pairs]` float32 of pairs as `Crossing` lays them out: logits, higher for a better passage."""
+        """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better passage."""
         if isinstance(self.model, BertForSequenceClassification):
             pooled = self.model.bert.pooler(first_states(self.model, batch)[:, None])
             logits = self.model.classifier(self.model.dropout(pooled))
@@ -112,9 +118,9 @@ class CrossEncoder(nn.Module):
             ).logits
         return logits[:, 0].float()
 
-    def crossing(self, queries: TokenStore, passages: TokenStore) -> Crossing:
+    def crossing(self, queries: TokenStore, passages: TokenStore) -> QueryPassagePairs:
         """The pairs of two stores, laid out as this cross-encoder reads them."""
-        return Crossing(
+        return QueryPassagePairs(
             queries, passages, self.tokenizer, max_length=self.settings.length, title=self.settings.title
         )  # fmt: skip
 
@@ -125,6 +131,12 @@ class CrossEncoder(nn.Module):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         write_json(folder / SETTINGS_FILE, self.settings.model_dump())
+
+    def export(self, folder: Path) -> None:
+        """Save as a folder whose scores are raw logits in `CrossEncoder` of sentence-transformers too."""
+        self.save(folder)
+        update_json(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+        finish_tokenizer(folder, self.settings.length)
 
 
 def head_weights(model: PreTrainedModel) -> list[str]:

@@ -4,27 +4,63 @@ What a vector means depends on pooling, lengths and title handling, so these are
 is refused: feeding a checkpoint differently from how it was trained costs points and shows no error anywhere else.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.files import write_json
-from dr_lib.models.first_state import first_states
-from dr_lib.models.masked_lm import load_extra, read_masked_lm, save_extra
-from dr_lib.models.pretrained import locate, refuse_missing
-from dr_lib.models.projection import Projection
-from dr_lib.models.quiet import quiet_transformers
-from dr_lib.models.saved_settings import settings_for
-from dr_lib.models.states import hidden_states
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side
-from dr_lib.tokens.tokenizer import load_tokenizer
+from dr_lib.models.bert import (
+    IDENTITY,
+    finish_tokenizer,
+    first_states,
+    hidden_states,
+    load_extra,
+    locate,
+    quiet_transformers,
+    read_masked_lm,
+    refuse_missing,
+    save_extra,
+    settings_for,
+)
+from dr_lib.tokens import Side, TokenBatch, load_tokenizer
+
+WEIGHT_SPREAD = 0.02
+"""Standard deviation of fresh weights, as in BERT."""
+
+
+class Projection(nn.Module):
+    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm.
+
+    Args:
+        hidden: width of the vectors.
+        seed: of the weights; the global random state is left as it was.
+
+    Example:
+        >>> Projection(8)(torch.ones(2, 8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, hidden: int, seed: int = 0):
+        super().__init__()
+        self.linear, self.norm = nn.utils.skip_init(nn.Linear, hidden, hidden), nn.LayerNorm(hidden)
+        nn.init.normal_(self.linear.weight, std=WEIGHT_SPREAD, generator=torch.Generator().manual_seed(seed))
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Vectors `[batch, hidden]` of the same shape."""
+        return self.norm(self.linear(vectors))
+
 
 SETTINGS_FILE = "dense.json"
+MODULES = "sentence_transformers.models."
+POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 PROJECTION = "projection."  # how its weights are named in the file beside the model's
 
 
@@ -136,3 +172,49 @@ class DenseEncoder(nn.Module):
             self.tokenizer.save_pretrained(folder)
         save_extra({f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}, folder)
         write_json(folder / SETTINGS_FILE, self.settings.identity())
+
+    def export(self, folder: Path) -> None:
+        """Save as a folder that sentence-transformers opens unchanged, as `from_pretrained` does.
+
+        To what `save` writes it adds `modules.json` and what that names (pooling, projection, normalisation), how
+        vectors are compared, and how long a text may be, in the names that sentence-transformers has always had.
+        """
+        self.save(folder)
+        modules = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}Transformer"}]
+        for place, step in enumerate(steps_of(self), 1):
+            name = f"{place}_{step.kind}"
+            modules.append({"idx": place, "name": str(place), "path": name, "type": MODULES + step.kind})
+            write_json(folder / name / "config.json", step.config)  # an empty folder would not survive a repository
+            if step.weights:
+                save_file(step.weights, folder / name / "model.safetensors")
+        longest = self.settings.passage_length
+        write_json(folder / "modules.json", modules)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+        similarity = "cosine" if self.settings.normalise else "dot"
+        write_json(
+            folder / "config_sentence_transformers.json",
+            {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity},
+        )
+        finish_tokenizer(folder, longest)
+
+
+class Step(NamedTuple):
+    """One thing that is done to the states on their way to a vector: a module's name, its settings, its weights."""
+
+    kind: str
+    config: dict[str, Any]
+    weights: Mapping[str, Tensor] = MappingProxyType({})
+
+
+def steps_of(encoder: DenseEncoder) -> list[Step]:
+    """Pooling, the two parts of a projection where there is one, and normalisation where vectors have length 1."""
+    settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
+    pooled = {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
+    modes = {f"pooling_mode_{name}": name == pooled for name in POOLINGS}
+    steps = [Step("Pooling", {"word_embedding_dimension": hidden, "include_prompt": True} | modes)]
+    if settings.projection:
+        linear, norm = encoder.projection.linear, encoder.projection.norm
+        shape = {"in_features": hidden, "out_features": hidden, "bias": True, "activation_function": IDENTITY}
+        steps.append(Step("Dense", shape, linear.state_dict(prefix="linear.")))
+        steps.append(Step("LayerNorm", {"dimension": hidden}, norm.state_dict(prefix="norm.")))
+    return [*steps, Step("Normalize", {})] if settings.normalise else steps

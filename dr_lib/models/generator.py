@@ -1,20 +1,21 @@
 """The generator: a masked LM that fills masked positions (SimLM section 3.1). Page: ideas/generators.
 
-A replaced token may equal the original one; nothing forces a difference, in paper and code alike.
+A replaced token may equal the original one; nothing forces a difference, in paper and code alike. Ids are drawn by
+inverting the cumulative distribution: one uniform number a row decides, the drawn id is the first whose cumulative
+probability exceeds it. The search goes in two steps, first over sums of 128 neighbouring ids, then inside one such
+block: a cumulative sum over the whole vocabulary is sequential, and slower than the softmax on a CPU.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
-from dr_lib.models.rows import rows_of
-from dr_lib.models.sampling import draw_ids
-from dr_lib.models.states import hidden_states, lm_head
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.models.bert import hidden_states, lm_head, masked_positions
+from dr_lib.tokens import TokenBatch
 
 
 class Generator(nn.Module):
@@ -67,7 +68,7 @@ class Generator(nn.Module):
         Args:
             masked_ids: `[batch, length]` what the generator reads, [MASK] at the masked positions.
             mask: `[batch, length]` bool.
-            at_most: a bound on the masked positions of the batch (see `rows_of`).
+            at_most: a bound on the masked positions of the batch (see `masked_positions`).
         """
         return self.fill(hidden_states(self.model, batch, masked_ids), batch, mask, generator, at_most)
 
@@ -76,7 +77,7 @@ class Generator(nn.Module):
         self, hidden: Tensor, batch: TokenBatch, mask: Tensor, generator: torch.Generator, at_most: int | None = None
     ) -> Tensor:
         """The second half of `sample`, from the generator's `[batch, length, hidden]` states."""
-        rows = rows_of(mask, at_most)
+        rows = masked_positions(mask, at_most)
         uniform = torch.rand(mask.shape, generator=generator, device=mask.device).flatten()[rows]
         head = lm_head(self.model)
         drawn = draw_ids(head.transform(hidden.flatten(0, 1)[rows]), head.weight, head.bias, uniform, self.forbidden)
@@ -84,8 +85,69 @@ class Generator(nn.Module):
         return torch.where(mask, filled, batch.input_ids)
 
 
-def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A model of the same shape with weights drawn anew from `seed`; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return type(model)(copy.deepcopy(model.config)).to(model.device)
+BLOCK = 128
+BELOW_ONE = 1 - 2**-22
+"""Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is never drawn."""
+
+
+def draw_ids(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    uniform: Tensor,
+    forbidden: Tensor,
+    chunk: int | None = None,
+) -> Tensor:
+    """Draw one id a row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
+
+    Args:
+        states: `[rows, width]` output of the head's transform.
+        weight, bias: `[vocab, width]` and `[vocab]` of the head.
+        uniform: `[rows]` float32 numbers in [0, 1).
+        forbidden: int64 ids of probability zero, on the same device; may be empty.
+        chunk: rows whose logits exist at a time; by default what fits a core's cache, much more on a GPU.
+
+    Returns:
+        `[rows]` int64 ids.
+    """
+    device = states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    states, weight, bias = states.to(dtype), weight.to(dtype), bias.to(dtype).index_fill(0, forbidden, -torch.inf)
+    fitting = max(1, (2**20 if device == "cpu" else 2**28) // weight.shape[0])
+    chunk = chunk or 1 << fitting.bit_length() - 1  # a power of two divides the padded rows: one shape, no tail
+    with torch.autocast(device, enabled=False):  # it would cast the whole table again for every chunk
+        parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
+        drawn = [invert(functional.linear(rows, weight, bias), numbers) for rows, numbers in parts]
+    return torch.cat(drawn)
+
+
+def invert(logits: Tensor, uniform: Tensor) -> Tensor:
+    """The id of each row `[rows, vocab]` at which the cumulative softmax first exceeds `uniform` `[rows]`."""
+    return pick(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
+
+
+def pick(chances: Tensor, uniform: Tensor) -> Tensor:
+    """The id of each row at which the cumulative sum of `chances` first exceeds its share `uniform` of the whole.
+
+    Args:
+        chances: `[rows, vocab]` float32, not negative; a row need not sum to 1.
+        uniform: `[rows]` float32 in [0, 1).
+    """
+    vocab = chances.shape[1]
+    whole = vocab - vocab % BLOCK
+    sums = chances[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
+    if whole < vocab:
+        sums = torch.cat([sums, chances[:, whole:].sum(-1, keepdim=True)], 1)
+    block, rest = search(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
+    members = block * BLOCK + torch.arange(BLOCK, device=chances.device)
+    inside = chances.gather(1, members.clamp(max=vocab - 1)).masked_fill_(members >= vocab, 0.0)
+    return (block * BLOCK + search(inside, rest)[0]).squeeze(1)
+
+
+def search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """First index `[rows, 1]` whose summed mass exceeds `target` `[rows, 1]`, and the target less what came before."""
+    upper = masses.cumsum(-1)
+    target = torch.minimum(target, upper[:, -1:] * BELOW_ONE)
+    index = torch.searchsorted(upper, target, right=True)
+    before = torch.where(index > 0, upper.gather(1, (index - 1).clamp(min=0)), 0.0)
+    return index, target - before

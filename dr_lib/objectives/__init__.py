@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.models import check_fit, check_generator
+from dr_lib.models import check_generator, check_tokenizer
 from dr_lib.objectives.autoencoder import Autoencoder
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.bfs import Bfs
@@ -105,13 +105,13 @@ def create(
     kind, settings = method(name), parameters(name, **values)
     if kind is NoObjective:
         raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
-    check_fit(model, tokenizer)
+    check_tokenizer(model, tokenizer)
     if not kind.needs_generator:
         return kind(model, tokenizer, settings)
     if generator_model is None:
         raise InputError(
             "no generator given", where=name, fix="Pass `generator_model`: a masked LM of equal vocabulary."
         )
-    check_fit(generator_model, tokenizer, role="generator")
+    check_tokenizer(generator_model, tokenizer, role="generator")
     check_generator(generator_model, model)
     return kind(model, tokenizer, settings, generator_model)

@@ -12,7 +12,7 @@ from torch import Tensor
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.predict import labels_at, predict_tokens
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class AutoencoderSettings(EncoderDecoderSettings):

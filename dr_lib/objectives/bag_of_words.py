@@ -6,7 +6,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from dr_lib.models import lm_head
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 NEVER = -1e4
 """Stands for the logit at special positions, below any other, and finite where a passage has no token."""

@@ -17,8 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.masking.hide import Policy
 from dr_lib.objectives.source import Source
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.tokenizer import special_ids
+from dr_lib.tokens import TokenBatch, special_ids
 
 
 class Settings(BaseModel):

@@ -15,10 +15,9 @@ from pydantic import Field
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
 from dr_lib.objectives.source import Source
-from dr_lib.pairs import RetrievalBatch
-from dr_lib.pairs.draws import mixed
 from dr_lib.pairs.spans import Sentences, spans_alone
 from dr_lib.pairs.visits import Documents, Visits, pairs_at_once
+from dr_lib.training import RetrievalBatch, hash64
 
 
 class BfsSettings(ContrastiveSettings):
@@ -68,7 +67,7 @@ class BfsBatches:
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of a step, counted from 0 over all epochs; `passage_rows` are numbers of documents."""
         epoch, chosen = self.visits.of(step)
-        lots = [mixed(self.source.seed, epoch, chosen, which) for which in (0, 1)]
+        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
         asked = self.sentences.draw(self.documents.first(chosen), lots[0])
         passages = self.documents.another(chosen, lots[1])
         return RetrievalBatch(

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.models import most_masked
+from dr_lib.models import max_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
@@ -122,4 +122,4 @@ class Cdmae(EncoderDecoder):
     def ask(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy at its masked tokens."""
         labels = labels_at(batch.input_ids, mask & self.predictable(batch))
-        return predict_tokens(self.model, states, labels, most_masked(mask, rate))
+        return predict_tokens(self.model, states, labels, max_masked(mask, rate))

@@ -18,9 +18,9 @@ from dr_lib.losses.gather import gather
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.condenser import Condenser, CondenserSettings
 from dr_lib.objectives.source import Source
-from dr_lib.pairs.draws import mixed
 from dr_lib.pairs.visits import Documents, Visits, pairs_at_once
 from dr_lib.tokens import TokenBatch
+from dr_lib.training import hash64
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class SiblingBatches:
     def batch(self, step: int) -> Siblings:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, chosen = self.visits.of(step)
-        lots = [mixed(self.source.seed, epoch, chosen, which) for which in (0, 1)]
+        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
         rows = np.stack(self.documents.two(chosen, *lots), axis=1).reshape(-1)
         spans = self.source.store.batch(
             rows, max_length=self.source.max_length, title=self.source.title, pad_to_multiple=16

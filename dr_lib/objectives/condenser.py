@@ -14,10 +14,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.models import Decoder, encode_in_chunks, layer_states, most_masked
+from dr_lib.models import Decoder, encode_in_chunks, layer_states, max_masked
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.predict import IGNORED, labels_at, predict_tokens
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
 
@@ -99,6 +99,6 @@ class Condenser(Objective):
         states = layer_states(self.model, batch, ids)
         early, late = states[self.skip_from], states[-1]
         asked = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
-        bound, count = most_masked(labels, self.settings.rate), (labels != IGNORED).sum()
+        bound, count = max_masked(labels, self.settings.rate), (labels != IGNORED).sum()
         means = [mean for hidden in asked for mean in predict_tokens(self.model, hidden, labels, bound)]
         return late[:, 0], torch.stack(means) * count

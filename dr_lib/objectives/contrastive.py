@@ -17,10 +17,9 @@ from dr_lib import losses
 from dr_lib.models import encode_in_chunks, first_states
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.source import Source
-from dr_lib.pairs import Examples, RetrievalBatch, RetrievalBatches
-from dr_lib.pairs.side_by_side import side_by_side
 from dr_lib.pairs.visits import pairs_at_once
 from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.training import Examples, RetrievalBatch, RetrievalBatches, gather_batch
 
 
 class ContrastiveSettings(Settings):
@@ -64,7 +63,7 @@ class Contrastive(Objective):
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
         queries = encode_in_chunks(self.encode, batch.queries, self.settings.chunk)
         passages = encode_in_chunks(self.encode_passages, batch.passages, self.settings.chunk)
-        compared = side_by_side(batch, queries, passages)
+        compared = gather_batch(batch, queries, passages)
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
         return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
 
@@ -83,7 +82,7 @@ class Contrastive(Objective):
         return vectors
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
-        """The loss of what `side_by_side` gives: each query against every passage."""
+        """The loss of what `gather_batch` gives: each query against every passage."""
         chosen = self.settings
         return losses.contrastive(
             **compared, temperature=chosen.temperature, normalise=chosen.normalise, blocks="query_passage"

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.masking.superset import extra_rate
-from dr_lib.models import most_masked
+from dr_lib.models import max_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class EncdecMlmSettings(EncoderDecoderSettings):
@@ -55,8 +55,8 @@ class EncdecMlm(EncoderDecoder):
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask))
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         return two_sides(
-            self.ask(batch, encoded, encoder_mask, most_masked(encoder_mask, self.settings.encoder_rate)),
-            self.ask(batch, decoded, decoder_mask, most_masked(decoder_mask, *rates)),
+            self.ask(batch, encoded, encoder_mask, max_masked(encoder_mask, self.settings.encoder_rate)),
+            self.ask(batch, decoded, decoder_mask, max_masked(decoder_mask, *rates)),
         )
 
     def masks(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, tuple[float, ...]]:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib.models import ReplacedTokenHead
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.simlm import Simlm, SimlmSettings
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class EncdecRtdSettings(SimlmSettings):

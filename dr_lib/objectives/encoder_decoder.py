@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import Objective, Settings
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class EncoderDecoderSettings(Settings):

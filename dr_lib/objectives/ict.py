@@ -15,10 +15,9 @@ from dr_lib.errors import InputError
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
 from dr_lib.objectives.source import Source
-from dr_lib.pairs import RetrievalBatch
-from dr_lib.pairs.draws import mixed
 from dr_lib.pairs.spans import Sentences, Spans, passages_without, random_runs, spans_alone
 from dr_lib.pairs.visits import Visits, pairs_at_once
+from dr_lib.training import RetrievalBatch, hash64
 
 
 class IctSettings(ContrastiveSettings):
@@ -97,4 +96,4 @@ class IctBatches:
         return Spans(rows, np.where(alone, run.begin, sentence.begin), np.where(alone, run.end, sentence.end))
 
     def _lots(self, rows: np.ndarray, epoch: int, which: int) -> np.ndarray:
-        return mixed(self.source.seed, epoch, rows, which)
+        return hash64(self.source.seed, epoch, rows, which)

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import Decoder, embed, hidden_states, most_masked
+from dr_lib.models import Decoder, embed, hidden_states, max_masked
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.master_batches import MasterBatch, MasterBatches
 from dr_lib.objectives.predict import labels_at, predict_tokens
 from dr_lib.objectives.source import Source
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
 TASKS: tuple[Task, ...] = ("mkp", "cmp", "npr", "dor", "gor")
@@ -120,7 +120,7 @@ class Master(Objective):
         weights = {name: getattr(self.settings, f"{name}_weight") for name in readings}
         for name in [name for name, weight in weights.items() if weight > 0]:
             reading, prefix = readings[name], "encoder" if name == "passage" else f"{name}_encoder"
-            bound = most_masked(reading.mask, self.rate_of(name))
+            bound = max_masked(reading.mask, self.rate_of(name))
             loss, accuracy = self.recover(reading.hidden, reading.text, reading.mask, bound)
             total = total + weights[name] * loss
             results |= {f"{prefix}_loss": loss.detach(), f"{prefix}_accuracy": accuracy}
@@ -169,14 +169,14 @@ class Master(Objective):
         if task in ("mkp", "npr"):
             text = batch.passages if task == "mkp" else batch.neighbours
             mask = masking.keyword(text, text.values, rate, generator)
-            return text, mask, most_masked(mask, rate) + len(mask) * batch.longest_word
+            return text, mask, max_masked(mask, rate) + len(mask) * batch.longest_word
         if task == "cmp":
             seen = 1 - self.rate_of(self.vector_of(task, batch))
             mask = masking.complementary(reading.text, reading.mask)
-            return reading.text, mask, most_masked(mask, seen) + len(mask) * batch.longest_word
+            return reading.text, mask, max_masked(mask, seen) + len(mask) * batch.longest_word
         text = batch.questions if task == "dor" else batch.continuations
         mask = masking.whole_word(text, rate, generator)
-        return text, mask, most_masked(mask, rate)
+        return text, mask, max_masked(mask, rate)
 
     def recover(self, states: Tensor, text: TokenBatch, mask: Tensor, bound: int) -> tuple[Tensor, Tensor]:
         """Loss and accuracy at the hidden positions; [UNK] is no target."""

@@ -14,10 +14,8 @@ from torch.nn.functional import pad
 
 from dr_lib.errors import InputError
 from dr_lib.objectives.source import Source
-from dr_lib.pairs.draws import mixed
-from dr_lib.tokens import TokenBatch, TokenStore, TokenValues
-from dr_lib.tokens.halves import halves
-from dr_lib.tokens.joined import joined, joined_lengths
+from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, halves, join_texts, joined_lengths
+from dr_lib.training import hash64
 
 MULTIPLE = 16  # of all padded lengths: five texts a passage would make many shapes
 
@@ -125,10 +123,10 @@ class MasterBatches:
         owners, seed = passages.rows.numpy(), self.source.seed
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
         rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-        order = np.lexsort((mixed(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
-        return joined(
+        order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
+        return join_texts(
             texts.store, rows[order], counts, owners, max_length=self.source.max_length,
-            lots=mixed(seed, epoch, owners, 1), pad_to_multiple=MULTIPLE,
+            lots=hash64(seed, epoch, owners, 1), pad_to_multiple=MULTIPLE,
         )  # fmt: skip
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:

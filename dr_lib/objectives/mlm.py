@@ -7,10 +7,10 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import masking
-from dr_lib.models import hidden_states, most_masked
+from dr_lib.models import hidden_states, max_masked
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.predict import labels_at, predict_tokens
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class MlmSettings(Settings):
@@ -41,6 +41,6 @@ class Mlm(Objective):
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
         hidden = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
-        bound = most_masked(mask, chosen.rate)
+        bound = max_masked(mask, chosen.rate)
         loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
         return {"loss": loss, "encoder_loss": loss.detach(), "encoder_accuracy": accuracy}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import Objective, Settings
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class NoObjective(Objective):

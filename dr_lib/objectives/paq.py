@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.models.projection import Projection
+from dr_lib.models import Projection
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.objectives.source import Source
-from dr_lib.pairs import RetrievalBatch
+from dr_lib.training import RetrievalBatch
 
 
 class PaqSettings(ContrastiveSettings):

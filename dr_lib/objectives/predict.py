@@ -5,7 +5,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dr_lib import losses
-from dr_lib.models import lm_head, rows_of
+from dr_lib.models import lm_head, masked_positions
 
 IGNORED = -100
 
@@ -18,14 +18,14 @@ def predict_tokens(
     Args:
         hidden: `[batch, length, hidden]` last-layer states of encoder or decoder.
         labels: `[batch, length]` int64 clean ids, -100 where there is nothing to predict.
-        at_most: a bound on the number of labels, known without looking (see `models.rows_of`).
+        at_most: a bound on the number of labels, known without looking (see `models.masked_positions`).
         by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
 
     Returns:
         The loss (float32 scalar with gradient; 0 without labels) and the accuracy (detached).
     """
     counted = labels != IGNORED
-    rows = rows_of(counted, at_most)
+    rows = masked_positions(counted, at_most)
     weights = (counted / counted.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
     head = lm_head(model)
     states = head.transform(hidden.flatten(0, 1)[rows])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.objectives.source import Source
-from dr_lib.pairs import RetrievalBatch
+from dr_lib.training import RetrievalBatch
 
 
 class RedditSettings(ContrastiveSettings):

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import EnhancedDecoder, embed, hidden_states, most_masked, position_vectors
+from dr_lib.models import EnhancedDecoder, embed, hidden_states, max_masked, position_vectors
 from dr_lib.objectives.bag_of_words import bag_of_words
 from dr_lib.objectives.base import Objective, Settings
 from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
 
@@ -69,7 +69,7 @@ class Retromae(Objective):
         decoded = self.decode(batch, encoded[:, :1], generator)
         masked, every = labels_at(batch.input_ids, mask), labels_at(batch.input_ids, ~batch.special)
         parts = two_sides(
-            predict_tokens(self.model, encoded, masked, most_masked(mask, chosen.encoder_rate)),
+            predict_tokens(self.model, encoded, masked, max_masked(mask, chosen.encoder_rate)),
             predict_tokens(self.model, decoded, every),
         )
         if chosen.bag_weight:

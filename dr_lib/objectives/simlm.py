@@ -14,12 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.masking.superset import extra_rate
-from dr_lib.models import Generator, hidden_states, most_masked
-from dr_lib.models.generator import fresh_copy
+from dr_lib.models import Generator, fresh_copy, hidden_states, max_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class SimlmSettings(EncoderDecoderSettings):
@@ -119,7 +118,7 @@ class Simlm(EncoderDecoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Ids with the masked positions re-sampled; where the generator learns, its masked-LM loss as well."""
         masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
-        bound = most_masked(mask, *rates)
+        bound = max_masked(mask, *rates)
         if not learn:
             return self.generator.sample(batch, masked_ids, mask, generator, bound), {}
         hidden = hidden_states(self.generator.model, batch, masked_ids)

@@ -13,9 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.tokens.layout import Title
-from dr_lib.tokens.store import TokenStore
-from dr_lib.tokens.stream import BatchStream
+from dr_lib.tokens import BatchStream, Title, TokenStore
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,1 @@
-"""Queries paired with passages: what contrastive training learns from, and its batches."""
-
-from dr_lib.pairs.batches import RetrievalBatch, RetrievalBatches
-from dr_lib.pairs.crossed import CrossedBatches
-from dr_lib.pairs.examples import Examples
-from dr_lib.pairs.teacher import TeacherScores
-
-__all__ = ["CrossedBatches", "Examples", "RetrievalBatch", "RetrievalBatches", "TeacherScores"]
+"""Texts that make pairs: sentences and documents of a collection (ICT, BFS), files of pairs."""

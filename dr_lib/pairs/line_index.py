@@ -11,7 +11,7 @@ import numpy as np
 
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
-from dr_lib.tokens.flat import FlatWriter, open_flat
+from dr_lib.tokens import FlatWriter, open_flat
 
 BLOCK = 1 << 24
 NEWLINE = 10

@@ -9,10 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.assemble import Cut, assemble, gather
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Title, padded_length, truncate
-from dr_lib.tokens.store import TokenStore
+from dr_lib.tokens import Slice, Title, TokenBatch, TokenStore, concat_runs, padded_length, to_batch, truncate
 
 ENDS = (".", "!", "?")
 BLOCK = 1 << 24
@@ -111,8 +108,8 @@ def spans_alone(store: TokenStore, spans: Spans, *, max_length: int, pad_to_mult
     nothing = np.zeros_like(spans.begin)
     kept = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
     width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-    cut = Cut(spans.rows, kept, nothing, spans.begin, width)
-    return assemble(cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation)
+    cut = Slice(spans.rows, kept, nothing, spans.begin, width)
+    return to_batch(cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation)
 
 
 def passages_without(
@@ -135,12 +132,12 @@ def passages_without(
     rows, start = spans.rows, store.text_offsets[spans.rows]
     before, behind = spans.begin - start, limits - spans.end
     parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)
-    text, pieces = gather(store.text_ids, *(part.reshape(-1) for part in parts)), before + behind
+    text, pieces = concat_runs(store.text_ids, *(part.reshape(-1) for part in parts)), before + behind
     title_from = store.title_offsets[rows]
     kept = truncate(store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title)
     width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-    cut = Cut(rows, kept, title_from, np.cumsum(pieces) - pieces, width)
-    return assemble(cut, store.title_ids, text, special=store.special, continuation=store.continuation)
+    cut = Slice(rows, kept, title_from, np.cumsum(pieces) - pieces, width)
+    return to_batch(cut, store.title_ids, text, special=store.special, continuation=store.continuation)
 
 
 def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.ndarray:

@@ -11,7 +11,6 @@ from dr_lib.files import fresh_folder, write_text
 from dr_lib.lab.finished import collection_of, models_of, open_models
 from dr_lib.lab.records import Record
 from dr_lib.models import CrossEncoder, DenseEncoder
-from dr_lib.models.exchange import save_cross_encoder, save_dense
 from dr_lib.report.model_card import cross_encoder_card, dense_card
 
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
@@ -78,11 +77,11 @@ def write_model(source: Path, place: Path, *, title: str, record: Record | None,
     with fresh_folder(place) as draft:
         if (source / "cross_encoder.json").is_file():
             reranker = CrossEncoder.from_pretrained(source)
-            save_cross_encoder(reranker, draft)
+            reranker.export(draft)
             card = cross_encoder_card(reranker.settings, **told)
         else:
             encoder = DenseEncoder.from_pretrained(source)
-            save_dense(encoder, draft)
+            encoder.export(draft)
             hidden = encoder.encoder.config.hidden_size
             card = dense_card(encoder.settings, hidden, **told)
         write_text(draft / "README.md", card)

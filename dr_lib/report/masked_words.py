@@ -16,7 +16,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Interval, bootstrap_interval
 from dr_lib.materials.words import WordBlock, WordTable
 from dr_lib.report.theme import Palette, show
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 class BatchWords:

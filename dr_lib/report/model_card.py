@@ -12,8 +12,7 @@ from typing import Any
 import yaml
 
 from dr_lib.lab.records import Record
-from dr_lib.models.cross_encoder import CrossEncoderSettings
-from dr_lib.models.dense import DenseSettings
+from dr_lib.models import CrossEncoderSettings, DenseSettings
 from dr_lib.report.comparison import spell
 from dr_lib.report.measured import mean_intervals
 from dr_lib.report.references import cited

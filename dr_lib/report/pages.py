@@ -19,7 +19,7 @@ from dr_lib.report.claims_page import claims_tables, counts_table, write_found
 from dr_lib.report.figures import curves
 from dr_lib.report.masks_explorer import write_explorer
 from dr_lib.report.tables import Cell, link, table
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 RECORDS_FROM_REFERENCE = "../book/records"
 
@@ -58,14 +58,14 @@ def _page(title: str, *parts: str | HTML) -> str:
 
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
-    facts = runtime.machine_facts()
-    machine = [[name.replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
+    facts = machine.machine_facts()
+    host = [[name.replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
         "What this copy of the book was built with, how long its notebooks took, and every record that its pages show.",
         "## This copy",
-        table(["machine", ""], machine, caption="Where the notebooks of this copy were executed."),
+        table(["machine", ""], host, caption="Where the notebooks of this copy were executed."),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
         table(["notebook", "scale", "seconds"], notebook_rows(to), caption="Executed for this copy."),

@@ -22,9 +22,8 @@ from tqdm.auto import tqdm
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.retrieval.ranking import open_array
-from dr_lib.tokens.layout import Side, Title, padded_length
-from dr_lib.tokens.store import TokenStore
-from dr_lib.training.runtime import precision as choose_precision
+from dr_lib.tokens import Side, Title, TokenStore, padded_length
+from dr_lib.training.machine import precision as choose_precision
 
 MULTIPLE = 8
 

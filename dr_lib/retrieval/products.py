@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
-from dr_lib.training.runtime import has_bf16
+from dr_lib.training.machine import has_bf16
 
 Precision = Literal["auto", "bf16", "fp32"]
 ROUNDING = {torch.bfloat16: 2.0**-8 * 1.02, torch.float32: 2.0**-24 * 1.02}

@@ -12,13 +12,12 @@ import torch
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
-from dr_lib.models.cross_encoder import CrossEncoder
-from dr_lib.pairs import Examples
-from dr_lib.pairs.teacher import TeacherScores
+from dr_lib.models import CrossEncoder
 from dr_lib.retrieval.encode import plan
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.tokens.crossed import Crossing
-from dr_lib.training.runtime import precision as choose_precision
+from dr_lib.tokens import QueryPassagePairs
+from dr_lib.training import Examples, TeacherScores
+from dr_lib.training.machine import precision as choose_precision
 
 PAIRS_AT_ONCE = 1 << 18
 Precision = Literal["auto", "bf16", "fp32"]
@@ -26,7 +25,7 @@ Precision = Literal["auto", "bf16", "fp32"]
 
 def score_pairs(
     cross_encoder: CrossEncoder,
-    crossing: Crossing,
+    crossing: QueryPassagePairs,
     query_rows: np.ndarray,
     passage_rows: np.ndarray,
     *,
@@ -82,7 +81,7 @@ def score_pairs(
 def rerank(
     cross_encoder: CrossEncoder,
     ranking: Ranking,
-    crossing: Crossing,
+    crossing: QueryPassagePairs,
     *,
     top: int = 200,
     query_rows: np.ndarray | None = None,
@@ -125,7 +124,11 @@ def rerank(
 
 
 def score_candidates(
-    cross_encoder: CrossEncoder, crossing: Crossing, query_rows: np.ndarray, rows: np.ndarray, **options: object
+    cross_encoder: CrossEncoder,
+    crossing: QueryPassagePairs,
+    query_rows: np.ndarray,
+    rows: np.ndarray,
+    **options: object,
 ) -> np.ndarray:
     """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1; `options` of `score_pairs`.
 
@@ -144,7 +147,7 @@ def score_candidates(
 
 
 def score_examples(
-    cross_encoder: CrossEncoder, crossing: Crossing, examples: Examples, **options: object
+    cross_encoder: CrossEncoder, crossing: QueryPassagePairs, examples: Examples, **options: object
 ) -> TeacherScores:
     """A teacher's scores of all positives and listed negatives of training queries; `options` of `score_pairs`.
 

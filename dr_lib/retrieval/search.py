@@ -22,7 +22,7 @@ from dr_lib.errors import InputError
 from dr_lib.retrieval.exact import exact_scores, opened
 from dr_lib.retrieval.products import Precision, Products, blocks, choose, full_float32
 from dr_lib.retrieval.reservoir import POOL, Reservoir, TooRoughError
-from dr_lib.training.runtime import threads
+from dr_lib.training.machine import threads
 
 __all__ = ["exact_scores", "search"]
 

@@ -1,23 +1,34 @@
 """From text to padded batches: the tokenizer, the token store on disk, and the order in which training sees it."""
 
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.crossed import Crossing
-from dr_lib.tokens.plan import plan_epoch
-from dr_lib.tokens.store import TokenStore
-from dr_lib.tokens.stream import BatchStream
-from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
-from dr_lib.tokens.values import TokenValues
-from dr_lib.tokens.wordpiece import train_wordpiece
+from dr_lib.tokens.layout import Side, Slice, Title, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths
+from dr_lib.tokens.store import FlatWriter, TokenStore, TokenValues, open_flat
+from dr_lib.tokens.stream import BatchStream, plan_epoch
+from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 
 __all__ = [
     "BatchStream",
-    "Crossing",
+    "FlatWriter",
+    "QueryPassagePairs",
+    "Side",
+    "Slice",
+    "Title",
     "TokenBatch",
     "TokenStore",
     "TokenValues",
+    "Truncated",
+    "concat_runs",
+    "halves",
+    "join_texts",
+    "joined_lengths",
     "load_tokenizer",
+    "open_flat",
+    "padded_length",
     "plan_epoch",
     "special_ids",
+    "to_batch",
     "tokenizer_digest",
     "train_wordpiece",
+    "truncate",
 ]

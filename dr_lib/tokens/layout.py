@@ -1,15 +1,19 @@
-"""How a title and a body become one sequence: which pieces stay, and where each lands; for a whole batch at once.
+"""How a title and a body become one padded sequence: which pieces stay, and where each lands; a whole batch at once.
 
 Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one segment). Nothing here
-knows words or files, only lengths. Explained in the book's chapter on your own corpus.
+knows files, only lengths and flat arrays of pieces. Explained in the book's chapter on your own corpus.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.tokens.batch import TokenBatch
 
 Title = Literal["pair", "joined", "none"]
 Side = Literal["right", "left"]
@@ -17,7 +21,7 @@ SHORTEST = 4
 
 
 @dataclass(frozen=True)
-class Kept:
+class Truncated:
     """What is left of each passage after truncation.
 
     Attributes (all `[batch]` int64 but the last):
@@ -49,8 +53,8 @@ def check_layout(max_length: int, title: str, side: str = "right", multiple: int
             raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(valid)}.")
 
 
-def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side = "right") -> Kept:
-    """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
+def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side = "right") -> Truncated:
+    """Slice titles and bodies of the given lengths to `max_length`, special tokens included.
 
     A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the room is kept whole
     and the other takes the rest; if both are longer, the room is split in half, and an odd piece goes to the longer
@@ -75,7 +79,7 @@ def truncate(title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Titl
     else:
         kept_title, kept_body = _one_segment(title, body, room, side)
     from_left = side == "left"
-    return Kept(kept_title, kept_body, (title - kept_title) * from_left, (body - kept_body) * from_left, separate)
+    return Truncated(kept_title, kept_body, (title - kept_title) * from_left, (body - kept_body) * from_left, separate)
 
 
 def _longest_first(title: np.ndarray, body: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -102,3 +106,95 @@ def padded_length(length: int | np.ndarray, multiple: int, max_length: int) -> n
         array([ 8,  8, 16, 30])
     """
     return np.minimum(-(-np.asarray(length) // multiple) * multiple, max_length)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which pieces of some rows stay, and where each lands.
+
+    Attributes:
+        rows: `[batch]` int64, rows of the store.
+        kept: how many pieces of each title and body stay.
+        title_from, body_from: `[batch]` int64, where they begin in the flat arrays of the store.
+        width: padded length.
+    """
+
+    rows: np.ndarray
+    kept: Truncated
+    title_from: np.ndarray
+    body_from: np.ndarray
+    width: int
+
+    def take(self, titles: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What stays of two flat arrays that run beside the store's pieces, all rows end to end."""
+        return concat_runs(titles, self.title_from, self.kept.title), concat_runs(
+            bodies, self.body_from, self.kept.body
+        )
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[batch, width]` bool twice: positions of title pieces, and of body pieces."""
+        position = np.arange(self.width)[None, :]
+        title_end = 1 + self.kept.title[:, None]
+        body_start = title_end + self.kept.separate[:, None]
+        in_title = (position >= 1) & (position < title_end)
+        return in_title, (position >= body_start) & (position < self.kept.lengths[:, None] - 1)
+
+
+def to_batch(
+    cut: Slice, titles: np.ndarray, bodies: np.ndarray, *, special: Mapping[str, int], continuation: np.ndarray
+) -> TokenBatch:
+    """Put the pieces of all titles and bodies in their places.
+
+    Args:
+        cut: what stays of which rows.
+        titles, bodies: the pieces of all rows of the store, end to end.
+        special: ids by name.
+        continuation: `[vocab]` bool, True for pieces that continue a word.
+    """
+    kept, position = cut.kept, np.arange(cut.width)[None, :]
+    body_start = 1 + kept.title[:, None] + kept.separate[:, None]
+    real = position < kept.lengths[:, None]
+    in_title, in_body = cut.places()
+    content = in_title | in_body
+    second = real & kept.separate[:, None] & (position >= body_start)
+
+    ids = np.where(real, special["sep"], special["pad"]).astype(np.int64)
+    ids[:, 0] = special["cls"]
+    ids[in_title], ids[in_body] = cut.take(titles, bodies)
+    # A piece that truncation cut off from the start of its word counts as a word, as in the papers' mask draw.
+    first = (position == 1) | (position == body_start)
+    return TokenBatch(
+        input_ids=torch.from_numpy(ids),
+        attention_mask=torch.from_numpy(real.astype(np.int64)),
+        token_type_ids=torch.from_numpy(second.astype(np.int64)),
+        special=torch.from_numpy(~content),
+        word_start=torch.from_numpy(content & (first | ~continuation[ids])),
+        rows=torch.from_numpy(cut.rows),
+    )
+
+
+def values_to_batch(cut: Slice, titles: np.ndarray, bodies: np.ndarray) -> Tensor:
+    """Numbers that run beside the pieces, laid out as `to_batch` lays out the pieces, 0 elsewhere.
+
+    Args:
+        cut: what stays of which rows.
+        titles, bodies: a number for each piece of the store, end to end.
+
+    Returns:
+        `[batch, width]` float32.
+    """
+    values = np.zeros((len(cut.rows), cut.width), np.float32)
+    in_title, in_body = cut.places()
+    values[in_title], values[in_body] = cut.take(titles, bodies)
+    return torch.from_numpy(values)
+
+
+def concat_runs(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Concatenate `ids[start : start + count]` over all rows.
+
+    Example:
+        >>> concat_runs(np.arange(10, 20), starts=np.array([7, 0]), counts=np.array([2, 3]))
+        array([17, 18, 10, 11, 12])
+    """
+    shift = starts - (np.cumsum(counts) - counts)
+    return ids[np.repeat(shift, counts) + np.arange(counts.sum())]

@@ -1,24 +1,210 @@
 """The token store: every passage tokenised once, kept flat on disk, and cut into padded batches without a Python loop.
 
-Packing of a passage: SimLM's title and body as a pair, or the other papers' ways (see `layout.py`). Explained in the
-book's chapter on your own corpus.
+Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER). Packing of a passage:
+see `layout.py`. Explained in the book's chapter on your own corpus.
 """
 
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Literal
 
 import datasets
 import numpy as np
+from tokenizers import Tokenizer
+from torch import Tensor
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, read_json
-from dr_lib.tokens.assemble import Cut, assemble
+from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.build import FORMAT, write_store
-from dr_lib.tokens.flat import REBUILD, open_flat
-from dr_lib.tokens.layout import Side, Title, check_layout, padded_length, truncate
-from dr_lib.tokens.tokenizer import tokenizer_digest
+from dr_lib.tokens.layout import Side, Slice, Title, check_layout, padded_length, to_batch, truncate, values_to_batch
+from dr_lib.tokens.tokenizer import special_ids, tokenizer_digest
+
+REBUILD = "Build the store again."
+
+
+class FlatWriter:
+    """Append to a one-dimensional `.npy` file whose final length is not yet known.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "ids.npy"
+        >>> with FlatWriter(path, np.uint16) as writer:
+        ...     writer.append(np.array([5, 6])); writer.append(np.array([7]))
+        >>> np.load(path)
+        array([5, 6, 7], dtype=uint16)
+    """
+
+    def __init__(self, path: Path, dtype: np.typing.DTypeLike):
+        self.dtype, self.length = np.dtype(dtype), 0
+        self._file = path.open("w+b")
+        self._write_header()
+        self._start = self._file.tell()
+
+    def append(self, values: np.ndarray) -> None:
+        """Write `values` at the end."""
+        self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self.length += len(values)
+
+    def _write_header(self) -> None:
+        # numpy leaves room in the header for a longer first dimension, so the final length fits where 0 stood.
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def __enter__(self) -> "FlatWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._file.seek(0)
+            self._write_header()
+            assert self._file.tell() == self._start, "the header grew"
+        self._file.close()
+
+
+def open_flat(path: Path, dtype: str, length: int) -> np.ndarray:
+    """Memory-map a one-dimensional array; a wrong type or length raises `InputError` naming the file."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"not a whole .npy file ({error})", where=path, fix=REBUILD) from error
+    if array.dtype != np.dtype(dtype) or array.shape != (length,):
+        found, wanted = f"{array.dtype} {array.shape}", f"{dtype} {(length,)}"
+        raise InputError(f"holds {found} where {wanted} was written", where=path, fix=REBUILD)
+    return np.asarray(array)
+
+
+FORMAT = "dr_lib token store 1"
+CHUNK = 2048
+
+
+def write_store(
+    texts: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    columns: tuple[str, ...],
+    workers: int | None,
+    progress: bool,
+) -> None:
+    """Write the files of a store; see `TokenStore.build` for the arguments."""
+    special = special_ids(tokenizer)
+    _check_target(texts, folder, columns)
+    vocab_size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+    dtype = np.uint16 if vocab_size < 2**16 else np.int32
+    with fresh_folder(folder) as draft:
+        parts = ("title", "text")[-len(columns) :]
+        with _threads(workers):
+            _write_ids(texts, _plain(tokenizer), draft, dict(zip(parts, columns, strict=True)), dtype, progress)
+        np.save(draft / "continuation.npy", _continuation(tokenizer, vocab_size))
+        meta = {
+            "format": FORMAT,
+            "tokenizer": tokenizer_digest(tokenizer),
+            "columns": list(columns),
+            "rows": len(texts),
+            "vocab_size": vocab_size,
+            "special": special,
+            "files": {path.stem: _facts(path) for path in sorted(draft.glob("*.npy"))},
+        }
+        write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
+
+
+def _check_target(texts: datasets.Dataset, folder: Path, columns: tuple[str, ...]) -> None:
+    if not 1 <= len(columns) <= 2:
+        raise InputError(f"{len(columns)} columns", where="columns", fix="Give title and text, or the text alone.")
+    for column in columns:
+        if column not in texts.column_names:
+            known = ", ".join(texts.column_names)
+            raise InputError(f"no column {column!r}", where="columns", fix=f"There are {known}.")
+    if not len(texts):
+        raise InputError("no rows", where="texts", fix="Give at least one text.")
+    if folder.exists() and not (folder / "meta.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError("holds something that is not a token store", where=folder, fix="Give a new or empty folder.")
+
+
+def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """A copy that neither cuts nor pads and takes the text of special tokens for ordinary text."""
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _write_ids(
+    texts: datasets.Dataset,
+    tokenizer: Tokenizer,
+    draft: Path,
+    columns: dict[str, str],
+    dtype: np.typing.DTypeLike,
+    progress: bool,
+) -> None:
+    with ExitStack() as stack:
+        ids = {part: stack.enter_context(FlatWriter(draft / f"{part}_ids.npy", dtype)) for part in columns}
+        ends = {part: stack.enter_context(FlatWriter(draft / f"{part}_offsets.npy", np.int64)) for part in columns}
+        for writer in ends.values():
+            writer.append(np.zeros(1, np.int64))
+        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
+        first = 0
+        for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
+            for part, column in columns.items():
+                flat, counts = _encode(tokenizer, chunk[column], column, first)
+                ends[part].append(ids[part].length + np.cumsum(counts))
+                ids[part].append(flat)
+            first += len(counts)
+            bar.update(len(counts))
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], column: str, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of a chunk of texts, end to end, and the number of ids of each."""
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            place = f"column {column!r}, row {first + index}"
+            raise InputError(f"not a text but {type(text).__name__}", where=place, fix="Repair the row.")
+    pieces = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    return np.fromiter(chain.from_iterable(pieces), np.int32, counts.sum()), counts
+
+
+def _continuation(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> np.ndarray:
+    """`[vocab]` bool, True for pieces that continue a word (`##` and the like)."""
+    prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
+    inner = [index for piece, index in tokenizer.get_vocab().items() if piece.startswith(prefix) and piece != prefix]
+    table = np.zeros(vocab_size, bool)
+    table[inner] = True
+    return table
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    array = np.load(path, mmap_mode="r")
+    return {"dtype": array.dtype.name, "length": len(array), "sha256": file_digest(path)}
+
+
+@contextmanager
+def _threads(workers: int | None) -> Iterator[None]:
+    """Set the threads of the Rust tokenizer for a while (its pool is made once a process, at first use)."""
+    if workers is None:
+        yield
+        return
+    if workers < 1:
+        raise InputError(f"{workers} threads", where="workers", fix="Give 1 or more, or None.")
+    wanted = {"TOKENIZERS_PARALLELISM": "false" if workers == 1 else "true", "RAYON_NUM_THREADS": str(workers)}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 class TokenStore:
@@ -133,7 +319,7 @@ class TokenStore:
         pad_to_multiple: int = 8,
         side: Side = "right",
     ) -> TokenBatch:
-        """Cut, lay out and pad some rows.
+        """Slice, lay out and pad some rows.
 
         Args:
             rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
@@ -147,7 +333,7 @@ class TokenStore:
             InputError: no rows, a row outside the store, or an argument outside its range.
         """
         cut = self.cut(rows, max_length=max_length, title=title, pad_to_multiple=pad_to_multiple, side=side)
-        return assemble(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
+        return to_batch(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
 
     def cut(
         self,
@@ -157,7 +343,7 @@ class TokenStore:
         title: Title = "pair",
         pad_to_multiple: int = 8,
         side: Side = "right",
-    ) -> Cut:
+    ) -> Slice:
         """Which pieces `batch` takes for the same arguments, and where it puts them."""
         check_layout(max_length, title, side, pad_to_multiple)
         rows = check_rows(rows, len(self))
@@ -165,7 +351,7 @@ class TokenStore:
         title_pieces, body_pieces = self.title_offsets[rows + 1] - title_from, self.text_offsets[rows + 1] - body_from
         kept = truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side)
         width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-        return Cut(rows, kept, title_from + kept.title_start, body_from + kept.body_start, width)
+        return Slice(rows, kept, title_from + kept.title_start, body_from + kept.body_start, width)
 
 
 def check_rows(rows: np.ndarray, size: int) -> np.ndarray:
@@ -186,3 +372,117 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if json_digest({key: value for key, value in meta.items() if key != "digest"}) != meta.get("digest"):
         raise InputError("altered since it was written", where=path, fix=REBUILD)
     return meta
+
+
+VALUES_FORMAT = "dr_lib token values 1"
+REMAKE = "Make the values again."
+Blocks = Iterable[tuple[np.ndarray, np.ndarray]]
+
+
+class TokenValues:
+    """One number a piece, memory-mapped.
+
+    Attributes:
+        folder: where they lie.
+        store: the tokens that they belong to.
+        title, text: a float16 or float32 for each piece of all titles and of all bodies, end to end.
+
+    Example:
+        >>> import tempfile, datasets
+        >>> from dr_lib.tokens import train_wordpiece
+        >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
+        >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
+        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> lengths = np.arange(len(store.text_ids))
+        >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
+        >>> values.batch(np.array([1]), max_length=8)[0, 0].item()
+        0.0
+    """
+
+    def __init__(self, folder: Path, store: TokenStore, meta: dict[str, Any]):
+        self.folder, self.store = folder, store
+        pieces = {"title": len(store.title_ids), "text": len(store.text_ids)}
+        self.title, self.text = (open_flat(folder / f"{part}.npy", meta["dtype"], pieces[part]) for part in pieces)
+
+    @staticmethod
+    def write(
+        store: TokenStore, folder: Path, blocks: Blocks, dtype: Literal["float16", "float32"] = "float32"
+    ) -> "TokenValues":
+        """Write values as they come, and open the result; the folder is whole or absent.
+
+        Args:
+            store: the tokens.
+            folder: where to write; older values there are replaced.
+            blocks: values of some titles and of some bodies, in the order of the store's pieces.
+            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and 65,504.
+
+        Raises:
+            InputError: a value is not finite in `dtype`, or there are not as many values as pieces.
+        """
+        folder = Path(folder)
+        with fresh_folder(folder) as draft:
+            with FlatWriter(draft / "title.npy", dtype) as title, FlatWriter(draft / "text.npy", dtype) as text:
+                for values in blocks:
+                    for writer, part in zip((title, text), values, strict=True):
+                        writer.append(_finite(part, dtype))
+            found, wanted = (title.length, text.length), (len(store.title_ids), len(store.text_ids))
+            if found != wanted:
+                raise InputError(f"{found} values for {wanted} pieces", where="blocks", fix="Give one for each piece.")
+            files = {part: file_digest(draft / f"{part}.npy") for part in ("title", "text")}
+            write_json(
+                draft / "meta.json", {"format": VALUES_FORMAT, "store": store.digest, "dtype": dtype, "files": files}
+            )
+        return TokenValues.open(folder, store, verify=False)
+
+    @staticmethod
+    def open(folder: Path, store: TokenStore, *, verify: bool = True) -> "TokenValues":
+        """Open values written earlier.
+
+        Args:
+            folder: their place.
+            store: the tokens that they were made for.
+            verify: compare every file with its checksum; sizes are checked always.
+
+        Raises:
+            InputError: there are none, they belong to another store, or a file is missing, truncated or altered.
+        """
+        folder = Path(folder)
+        meta = read_json(folder / "meta.json")
+        if not isinstance(meta, dict) or meta.get("format") != VALUES_FORMAT:
+            raise InputError("no token values of this version", where=folder / "meta.json", fix=REMAKE)
+        if meta["store"] != store.digest:
+            problem = f"made for store {meta['store'][:16]}, not for {store.digest[:16]}"
+            raise InputError(problem, where=folder, fix="Make the values again from these tokens.")
+        values = TokenValues(folder, store, meta)
+        for part, digest in meta["files"].items() if verify else ():
+            if file_digest(folder / f"{part}.npy") != digest:
+                raise InputError("altered since it was written", where=folder / f"{part}.npy", fix=REMAKE)
+        return values
+
+    def batch(
+        self,
+        rows: np.ndarray,
+        *,
+        max_length: int,
+        title: Title = "pair",
+        pad_to_multiple: int = 8,
+        side: Side = "right",
+    ) -> Tensor:
+        """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same arguments.
+
+        0 at special positions and padding. Arguments and errors are those of `TokenStore.batch`.
+        """
+        cut = self.store.cut(rows, max_length=max_length, title=title, pad_to_multiple=pad_to_multiple, side=side)
+        return values_to_batch(cut, self.title, self.text)
+
+    def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
+        """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""
+        return replace(batch, values=self.batch(batch.rows.numpy(), **layout))
+
+
+def _finite(values: np.ndarray, dtype: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        values = np.asarray(values).astype(dtype)
+    if not np.isfinite(values).all():
+        raise InputError(f"a value is not a finite {dtype}", where="blocks", fix="Give finite numbers, or float32.")
+    return values

@@ -1,7 +1,7 @@
-"""The dual encoder under training: queries and passages to vectors, vectors to the contrastive loss.
+"""The dual encoder under training: queries and passages to vectors, vectors to the contrastive loss or a teacher's.
 
-SimLM section 3.2, eq. 3; one encoder serves both sides, as in the released code (others use two). Book:
-ideas/dual_encoders.
+SimLM section 3.2, eq. 3; one encoder serves both sides, as in the released code (others use two). Distilled: KL
+divergence from a re-ranker's raw scores + 0.2 x contrastive. Book: ideas/dual_encoders, ideas/distillation.
 """
 
 from functools import partial
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
-from dr_lib.errors import check_share
+from dr_lib.errors import InputError, check_share
 from dr_lib.losses.contrastive import Block, Preset
+from dr_lib.losses.distillation import Mean
 from dr_lib.models import encode_by_length, encode_in_chunks
-from dr_lib.pairs.batches import RetrievalBatch
-from dr_lib.pairs.side_by_side import side_by_side
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
+from dr_lib.training.batches import RetrievalBatch, gather_batch
 
 
 class BiEncoder(nn.Module):
@@ -57,7 +57,7 @@ class BiEncoder(nn.Module):
             batch: `B` queries and `B * n` passages on the encoder's device.
             generator: not used; the loop hands it to every module.
         """
-        compared = side_by_side(batch, *self.vectors(batch))
+        compared = gather_batch(batch, *self.vectors(batch))
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.normalise)
         return {"loss": self.contrastive(compared), "in_batch_accuracy": accuracy}
 
@@ -70,9 +70,64 @@ class BiEncoder(nn.Module):
         return encode_in_chunks(partial(encode_by_length, encoder), texts, self.chunk).float()
 
     def contrastive(self, compared: dict[str, Tensor | None]) -> Tensor:
-        """The contrastive loss of what `side_by_side` gives, with its passage-centric part where `alpha` is above 0."""
+        """The contrastive loss of what `gather_batch` gives, with its passage-centric part where `alpha` is above 0."""
         scale = {"temperature": self.temperature, "normalise": self.normalise}
         about_queries = losses.contrastive(**compared, **scale, blocks=self.blocks)
         if self.alpha == 0:
             return about_queries
         return (1 - self.alpha) * about_queries + self.alpha * losses.passage_centric(**compared, **scale)
+
+
+class DistilledBiEncoder(nn.Module):
+    """A `BiEncoder` and its teacher's scores, in the form that `train` takes.
+
+    Args:
+        student: the dual encoder, its temperature and its contrastive loss.
+        contrastive_weight: weight of the contrastive loss beside the KL divergence; 0 leaves it out.
+        teacher_temperature: teacher scores are divided by it.
+        mean: reduction of the KL divergence, see `losses.distillation`.
+    """
+
+    def __init__(
+        self,
+        student: BiEncoder,
+        *,
+        contrastive_weight: float = 0.2,
+        teacher_temperature: float = 1.0,
+        mean: Mean = "query",
+    ):
+        super().__init__()
+        self.student = student
+        self.contrastive_weight, self.teacher_temperature, self.mean = contrastive_weight, teacher_temperature, mean
+
+    def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Loss of a batch, its two parts, and the share of queries whose positive scores highest.
+
+        Args:
+            batch: with `teacher_scores`; passages that the teacher has not read take no part in the KL divergence.
+            generator: not used; the loop hands it to every module.
+        """
+        if batch.teacher_scores is None:
+            raise InputError("no teacher scores", where="batch", fix="Give `RetrievalBatches` a teacher.")
+        queries, passages = self.student.vectors(batch)
+        with torch.autocast(queries.device.type, enabled=False):
+            divergence = self.divergence(queries, passages, batch.teacher_scores)
+        compared = gather_batch(batch, queries, passages)
+        contrastive = self.student.contrastive(compared)
+        return {
+            "loss": divergence + self.contrastive_weight * contrastive,
+            "divergence_loss": divergence.detach(),
+            "contrastive_loss": contrastive.detach(),
+            "in_batch_accuracy": losses.in_batch_accuracy(**compared, normalise=self.student.normalise),
+        }
+
+    def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:
+        """KL divergence from the teacher's distribution over each query's own passages."""
+        if self.student.normalise:
+            queries, passages = nn.functional.normalize(queries, dim=1), nn.functional.normalize(passages, dim=1)
+        own = passages.unflatten(0, (len(queries), -1))
+        scores = (queries[:, None] * own).sum(2)
+        return losses.distillation(
+            scores, teacher_scores.nan_to_num(0.0), student_temperature=self.student.temperature,
+            teacher_temperature=self.teacher_temperature, mean=self.mean, present=~teacher_scores.isnan(),
+        )  # fmt: skip

@@ -6,7 +6,7 @@
                              state.json             step, settings, checksums, log so far; written last
 
 Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up again. Random
-state is not kept either: every step seeds itself (`dr_lib.training.schedule`). Book: practice/troubleshooting.
+state is not kept either: every step seeds itself (`dr_lib.training.loop`). Book: practice/troubleshooting.
 """
 
 import shutil
@@ -21,13 +21,49 @@ from torch import Tensor, nn
 
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
-from dr_lib.training.optimizer import load_optimizer_tensors, optimizer_tensors, trained_parameters
 
 FORMAT = 1
 KEEP = 2
 FILES = ("model.safetensors", "optimizer.safetensors")
 BEST = "best.safetensors"
+STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 STATE_FIELDS = {"format", "step", "settings", "shapes", "progress", "files", "checksum"}
+
+
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters with gradient by name; a tensor that is tied into several places appears once, under its first name.
+
+    Raises:
+        InputError: nothing in `module` learns.
+    """
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise InputError("no parameter has requires_grad", where="module", fix="Unfreeze the part that is to learn.")
+    return trained
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The moments and counters of AdamW, flattened to `<key>.<parameter name>`."""
+    return {
+        f"{key}.{name}": optimizer.state[parameter][key]
+        for name, parameter in trained.items()
+        for key in STATE_KEYS
+        if key in optimizer.state.get(parameter, {})
+    }
+
+
+def load_optimizer_tensors(
+    optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]
+) -> None:
+    """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets none."""
+    names = {parameter: name for name, parameter in trained.items()}
+    ordered = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Any]] = {}
+    for index, name in enumerate(ordered):
+        values = {key: tensors[f"{key}.{name}"] for key in STATE_KEYS if f"{key}.{name}" in tensors}
+        if values:
+            state[index] = values
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 @dataclass(frozen=True)

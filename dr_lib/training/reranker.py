@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
-Loss = Literal["listwise", "pointwise"]
+RerankerLoss = Literal["listwise", "pointwise"]
 Gradient = Literal["paper", "released"]
 
 
@@ -34,7 +34,7 @@ class Reranker(nn.Module):
         cross_encoder: nn.Module,
         *,
         passages_per_query: int,
-        loss: Loss = "listwise",
+        loss: RerankerLoss = "listwise",
         gradient: Gradient = "paper",
         keep_one_in: int = 4,
         r_drop: bool = False,

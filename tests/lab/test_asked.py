@@ -13,7 +13,7 @@ from dr_lib.lab.asked import ask
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of
 from dr_lib.lab.job import Job, run_job
-from dr_lib.models.dense import DenseSettings
+from dr_lib.models import DenseSettings
 from dr_lib.report.model_card import dense_card
 
 MAKERS = {"questions": {"steps": 2, "tokens_per_batch": 256, "precision": "fp32"}}
@@ -29,7 +29,7 @@ def stages(tmp_path_factory) -> Path:
 @pytest.fixture
 def cache(stages, tmp_path, monkeypatch) -> Cache:
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("dr_lib.training.runtime.has_bf16", lambda where: False)  # no kernels to build: quicker
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)  # no kernels to build: quicker
     return Cache(stages, announce=lambda line: None)
 
 

@@ -10,9 +10,9 @@ from dr_lib.files import read_json
 from dr_lib.lab.builds import examples
 from dr_lib.lab.materials import material
 from dr_lib.lab.way import open_means, unfold
-from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples, RetrievalBatches
 
 SENTENCES = ["what does the decoder see", "how are vectors compared", "hard negatives"]
 WORDS = ["a", "dense", "retriever", "maps", "queries", "and", "passages", "to", "vectors", "and", "compares", "them"]

@@ -18,8 +18,8 @@ from dr_lib.lab.way import open_means
 from dr_lib.materials import writing
 from dr_lib.materials.questions import QuestionWriter
 from dr_lib.materials.texts import Texts
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 MAKERS = {
     "questions": {"steps": 4, "tokens_per_batch": 256, "precision": "fp32"},
@@ -37,7 +37,7 @@ def cache(tmp_path_factory) -> Cache:
 @pytest.fixture
 def recipe(tiny_recipe, tmp_path, monkeypatch) -> Recipe:
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("dr_lib.training.runtime.has_bf16", lambda where: False)  # no kernels to build: quicker
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)  # no kernels to build: quicker
     return tiny_recipe.with_(makers=MAKERS)
 
 

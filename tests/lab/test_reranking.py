@@ -13,8 +13,8 @@ from dr_lib.lab import reranking, stages
 from dr_lib.lab.builds import examples
 from dr_lib.lab.way import open_means, unfold
 from dr_lib.models import CrossEncoder
-from dr_lib.pairs import Examples, TeacherScores
 from dr_lib.retrieval import Ranking
+from dr_lib.training import Examples, TeacherScores
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record
 from dr_lib.lab.study import Study
 from dr_lib.lab.way import unfold, unfold_bm25
-from dr_lib.models import DenseEncoder
-from dr_lib.models.masked_lm import load_extra
+from dr_lib.models import DenseEncoder, load_extra
 from dr_lib.tokens import TokenStore
 
 # Runs one recipe and saves the record; prints the stages it built itself. A fourth argument is the update of the

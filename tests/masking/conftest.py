@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from dr_lib.materials.continuations import (
     tokenised_prompts,
 )
 from dr_lib.materials.packed_text import PackedText
-from dr_lib.models import decoding
-from dr_lib.models.causal_lm import new_causal_lm
+from dr_lib.models import new_causal_lm, writers
 from dr_lib.tokens import TokenStore, special_ids
 
 
@@ -77,10 +76,10 @@ def test_a_text_has_its_full_length_and_no_special_token(writer, monkeypatch):
     seen = []
 
     def spy(*args, **options) -> torch.Tensor:
-        seen.append(decoding.write(*args, **options))
+        seen.append(writers.write_texts(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(continuations, "write", spy)
+    monkeypatch.setattr(continuations, "write_texts", spy)
     assert [len(own) for own in writer(new_tokens=25)(np.arange(6))] == [1] * 6
     assert seen[0].shape == (6, 25)
     assert not torch.isin(seen[0], torch.arange(5)).any()

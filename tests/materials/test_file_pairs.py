@@ -8,9 +8,9 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.materials.file_pairs import draw, pair_stream, store_pairs
-from dr_lib.pairs import Examples
 from dr_lib.pairs.files import read_pairs
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 ROWS = [
     ("New York is", ["masked words"], ["dense vectors", "hard negatives"]),

@@ -8,8 +8,8 @@ from dr_lib.errors import InputError
 from dr_lib.materials.generated_pairs import store_questions
 from dr_lib.materials.round_trip import ByVectors
 from dr_lib.materials.title_pairs import store_titles
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 QUESTIONS = Dataset.from_dict({"text": ["a vector", "masked", "New York", "a Vector", "the decoder", "masked", "new"]})
 SOURCES = np.array([0, 0, 1, 2, 2, 3, 3])

@@ -7,12 +7,9 @@ import torch
 
 from dr_lib.materials import questions
 from dr_lib.materials.questions import QuestionTraining, QuestionWriter, stored_inputs, tokenised_inputs
-from dr_lib.models import decoding
-from dr_lib.models.decoding import Choice
-from dr_lib.models.seq2seq import new_seq2seq
-from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.models import Sampling, new_seq2seq, writers
 from dr_lib.tokens import TokenStore, special_ids
-from dr_lib.training import TrainSettings, train
+from dr_lib.training import Examples, RetrievalBatches, TrainSettings, train
 
 QUERIES = ["what does the bottleneck carry", "dense retriever", "hard negatives are what", "new york", "masked"]
 
@@ -105,11 +102,11 @@ def test_questions_hold_no_special_token_and_are_never_empty(writer, monkeypatch
     seen = []
 
     def spy(*args, **options) -> torch.Tensor:
-        seen.append(decoding.write(*args, **options))
+        seen.append(writers.write_texts(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(questions, "write", spy)
-    writer(choice=Choice(), copies=20)(np.arange(5))
+    monkeypatch.setattr(questions, "write_texts", spy)
+    writer(choice=Sampling(), copies=20)(np.arange(5))
     ids = seen[0]
     assert ids.shape == (100, 9)
     assert not torch.isin(ids, torch.tensor([0, 1, 2, 4])).any() and (ids[:, 0] != 3).all()
@@ -118,7 +115,7 @@ def test_questions_hold_no_special_token_and_are_never_empty(writer, monkeypatch
 
 
 def test_top_1_asks_the_same_question_each_time(writer):
-    for own in writer(choice=Choice(top_k=1))(np.arange(5)):
+    for own in writer(choice=Sampling(top_k=1))(np.arange(5)):
         assert len(set(own)) == 1
 
 

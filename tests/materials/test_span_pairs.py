@@ -6,8 +6,8 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.materials.span_pairs import KEPT, LONGEST, NEAR, WITHIN, near_passages, scattered_words, store_spans
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 ORDER = np.random.default_rng(3).permutation(40)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens import TokenBatch
 
 
 def make_batch(tokenizer, texts: list[str], length: int = 32) -> TokenBatch:

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.models import save_masked_lm
-from dr_lib.models.causal_lm import CausalDecoding, load_causal_lm, new_causal_lm
+from dr_lib.models import CausalDecoding, load_causal_lm, new_causal_lm, save_masked_lm
 from dr_lib.tokens import special_ids
 
 

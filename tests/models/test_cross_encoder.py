@@ -6,8 +6,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 from dr_lib.errors import InputError
-from dr_lib.models import save_masked_lm
-from dr_lib.models.cross_encoder import CrossEncoder
+from dr_lib.models import CrossEncoder, save_masked_lm
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dr_lib import losses
 from dr_lib.errors import InputError
-from dr_lib.models import hidden_states
-from dr_lib.models.gradient_cache import encode_in_chunks
+from dr_lib.models import encode_in_chunks, hidden_states
 
 QUERIES, PER_QUERY, LENGTH = 5, 3, 24
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.models import check_fit, check_generator, load_extra, load_masked_lm, new_bert, save_masked_lm
+from dr_lib.models import check_generator, check_tokenizer, load_extra, load_masked_lm, new_bert, save_masked_lm
 
 
 def test_same_seed_gives_same_weights_and_leaves_the_global_state_alone():
@@ -58,10 +58,10 @@ def test_broken_weights_are_one_clear_error(tiny_bert, tiny_tokenizer, tmp_path)
 
 
 def test_unequal_vocabularies_are_refused_with_both_sizes(tiny_bert, tiny_tokenizer):
-    check_fit(tiny_bert(), tiny_tokenizer)
+    check_tokenizer(tiny_bert(), tiny_tokenizer)
     small = new_bert(64, hidden=32, max_positions=16)
     with pytest.raises(InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"):
-        check_fit(small, tiny_tokenizer, role="generator")
+        check_tokenizer(small, tiny_tokenizer, role="generator")
     with pytest.raises(InputError, match=rf"vocabulary of 64 .* {len(tiny_tokenizer)}"):
         check_generator(small, tiny_bert())
 
@@ -70,4 +70,4 @@ def test_other_padding_id_is_refused(tiny_bert, tiny_tokenizer):
     model = tiny_bert()
     model.config.pad_token_id = 3
     with pytest.raises(InputError, match="padding id 3"):
-        check_fit(model, tiny_tokenizer)
+        check_tokenizer(model, tiny_tokenizer)

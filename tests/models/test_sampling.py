@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dr_lib.models import Generator, hidden_states, rows_of
-from dr_lib.models.sampling import draw_ids, invert
+from dr_lib.models import Generator, hidden_states, masked_positions
+from dr_lib.models.generator import draw_ids, invert
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 NONE = torch.tensor([], dtype=torch.int64)
@@ -54,11 +54,11 @@ def test_forbidden_ids_are_never_drawn():
 def test_rows_hold_every_true_position_once_and_fill_up_with_others():
     torch.manual_seed(0)
     mask = torch.rand(40, 30) < 0.3
-    rows = rows_of(mask)
+    rows = masked_positions(mask)
     assert len(rows) % 256 == 0 and len(rows.unique()) == len(rows)
     assert torch.equal(rows[: int(mask.sum())], mask.flatten().nonzero().squeeze(1))
-    assert len(rows_of(torch.zeros(40, 30, dtype=torch.bool))) == 0
-    assert len(rows_of(torch.ones(3, 5, dtype=torch.bool))) == 15
+    assert len(masked_positions(torch.zeros(40, 30, dtype=torch.bool))) == 0
+    assert len(masked_positions(torch.ones(3, 5, dtype=torch.bool))) == 15
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])

@@ -5,8 +5,7 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 from dr_lib.errors import InputError
-from dr_lib.models import save_masked_lm
-from dr_lib.models.seq2seq import Seq2seqDecoding, load_seq2seq, new_seq2seq
+from dr_lib.models import Seq2seqDecoding, load_seq2seq, new_seq2seq, save_masked_lm
 from dr_lib.tokens import special_ids
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dr_lib import masking, objectives
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues
+from dr_lib.training import Examples
 
 
 @pytest.fixture(scope="session")

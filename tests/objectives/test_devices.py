@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dr_lib import objectives
-from dr_lib.models import rows_of
+from dr_lib.models import masked_positions
 
 METHODS = [name for name in objectives.names() if name != "none"]
 COMPARING = ("ict", "bfs", "paq", "reddit", "pair")  # they predict no token
@@ -29,7 +29,7 @@ CERTAIN = {
 """Settings of each method that leave nothing to chance: a GPU draws other numbers than a CPU."""
 JOINT = {"generator": "joint", "loss_mean": "paper", "mask_policy": "80_10_10"}
 READING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "repeat_interleave.Tensor")
-ON_CPU_ONLY = {"rows_of", "_check"}  # both ask for the device first
+ON_CPU_ONLY = {"masked_positions", "_check"}  # both ask for the device first
 
 
 class HostReads(TorchDispatchMode):
@@ -65,10 +65,10 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, mak
 
     def checked(mask: torch.Tensor, at_most: int | None = None) -> torch.Tensor:
         kept.append(at_most is None or int(mask.sum()) <= at_most)
-        return rows_of(mask, at_most)
+        return masked_positions(mask, at_most)
 
     for module in ("dr_lib.objectives.predict", "dr_lib.models.generator"):
-        monkeypatch.setattr(f"{module}.rows_of", checked)
+        monkeypatch.setattr(f"{module}.masked_positions", checked)
     fields = [field for field in objectives.method(name).settings_type.model_fields if f"_{field}".endswith("_rate")]
     objective = make(name, **({} if rate is None else dict.fromkeys(fields, rate)))
     with torch.no_grad():

@@ -11,7 +11,7 @@ from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.objectives.master import TASKS, MasterSettings
 from dr_lib.objectives.master_batches import MasterBatch
-from dr_lib.tokens.halves import halves
+from dr_lib.tokens import halves
 
 
 @pytest.fixture

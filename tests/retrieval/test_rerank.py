@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.models import save_masked_lm
-from dr_lib.models.cross_encoder import CrossEncoder
-from dr_lib.pairs import Examples
+from dr_lib.models import CrossEncoder, save_masked_lm
 from dr_lib.retrieval import Ranking
 from dr_lib.retrieval.rerank import rerank, score_examples, score_pairs
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 
 @pytest.fixture(scope="module")

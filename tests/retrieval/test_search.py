@@ -7,7 +7,7 @@ import torch
 from dr_lib.errors import InputError
 from dr_lib.retrieval import search
 from dr_lib.retrieval.products import Products, choose
-from dr_lib.training.runtime import has_bf16
+from dr_lib.training.machine import has_bf16
 
 PRECISIONS = ["fp32", "bf16"]
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import TokenStore, train_wordpiece
-from dr_lib.tokens.crossed import Crossing
+from dr_lib.tokens import QueryPassagePairs, TokenStore, train_wordpiece
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_
     texts, query_store = queries
     asked = np.repeat(np.arange(len(texts) - 1), len(store))
     rows = np.tile(np.arange(len(store)), len(texts) - 1)
-    crossing = Crossing(query_store, store, tiny_tokenizer, max_length=max_length, title=title)
+    crossing = QueryPassagePairs(query_store, store, tiny_tokenizer, max_length=max_length, title=title)
     batch = crossing.batch(asked, rows)
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.split_special_tokens = True
@@ -48,13 +47,15 @@ def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_
 
 
 def test_special_positions_are_those_of_no_text(queries, store, tiny_tokenizer):
-    batch = Crossing(queries[1], store, tiny_tokenizer, max_length=30).batch(np.array([1, 2]), np.array([9, 3]))
+    batch = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30).batch(
+        np.array([1, 2]), np.array([9, 3])
+    )
     assert batch.special.sum() == (batch.attention_mask == 0).sum() + 2 * 3
     assert not (batch.word_start & batch.special).any()
 
 
 def test_a_query_or_passage_without_text_leaves_one_segment(queries, store, tiny_tokenizer):
-    crossing = Crossing(queries[1], store, tiny_tokenizer, max_length=30, title=False)
+    crossing = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30, title=False)
     batch = crossing.batch(np.array([5, 1]), np.array([3, 5]))  # an empty query, an empty passage
     assert not batch.token_type_ids.any()
     assert ((batch.input_ids == 3).sum(1) == 1).all()
@@ -62,8 +63,8 @@ def test_a_query_or_passage_without_text_leaves_one_segment(queries, store, tiny
 
 def test_what_does_not_fit_is_refused(queries, store, tiny_tokenizer):
     with pytest.raises(InputError, match="built with tokenizer"):
-        Crossing(queries[1], store, train_wordpiece(["another one"], 60))
-    crossing = Crossing(queries[1], store, tiny_tokenizer)
+        QueryPassagePairs(queries[1], store, train_wordpiece(["another one"], 60))
+    crossing = QueryPassagePairs(queries[1], store, tiny_tokenizer)
     with pytest.raises(InputError, match="2 queries for 1 passages"):
         crossing.batch(np.array([0, 1]), np.array([0]))
     with pytest.raises(InputError, match="row 60 of 60"):

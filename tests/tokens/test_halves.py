@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dr_lib.tokens.halves import halves
+from dr_lib.tokens import halves
 
 
 @pytest.fixture

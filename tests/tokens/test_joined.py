@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import TokenStore
-from dr_lib.tokens.joined import joined, joined_lengths
+from dr_lib.tokens import TokenStore, join_texts, joined_lengths
 
 OFFSETS = np.array([0, 3, 3, 4, 9, 9])
 
@@ -35,8 +34,8 @@ def real(batch):
 
 def laid_out(store, groups, **options):
     counts = np.array([len(group) for group in groups])
-    return joined(store, np.concatenate([np.zeros(0, int), *groups]).astype(int), counts, np.arange(len(groups)) + 7,
-                  **({"max_length": 60} | options))  # fmt: skip
+    rows = np.concatenate([np.zeros(0, int), *groups]).astype(int)
+    return join_texts(store, rows, counts, np.arange(len(groups)) + 7, **({"max_length": 60} | options))
 
 
 GROUPS = [np.array([2, 0, 1]), np.array([], int), np.array([3]), np.array([8, 4, 4]), np.array([], int)]
@@ -86,6 +85,6 @@ def test_texts_may_all_be_missing(questions):
 
 def test_counts_that_do_not_fit_are_refused(questions):
     with pytest.raises(InputError, match="counts: 2 rows, counts that sum to 3"):
-        joined(questions, np.array([0, 1]), np.array([3]), np.array([0]), max_length=20)
+        join_texts(questions, np.array([0, 1]), np.array([3]), np.array([0]), max_length=20)
     with pytest.raises(InputError, match="row 9 of 9"):
-        joined(questions, np.array([9]), np.array([1]), np.array([0]), max_length=20)
+        join_texts(questions, np.array([9]), np.array([1]), np.array([0]), max_length=20)

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from dr_lib.tokens.layout import padded_length, truncate
+from dr_lib.tokens import padded_length, truncate
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from transformers import BertTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.tokens import TokenStore, train_wordpiece
-from dr_lib.tokens import build as building
+from dr_lib.tokens import store as building
 
 
 @pytest.fixture

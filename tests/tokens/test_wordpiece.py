@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, BertTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.tokens import tokenizer_digest, train_wordpiece
-from dr_lib.tokens.wordpiece import SPECIAL, _single_pieces
+from dr_lib.tokens.tokenizer import SPECIAL, _single_pieces
 
 ODD = [
     "Café in ZÜRICH costs 5€.",
@@ -20,7 +20,7 @@ ODD = [
 
 TIES = [f"{a}{b}{c}{a}" for a in "kmnrst" for b in "aeiou" for c in "lpvz"] * 2
 SCRIPT = f"""
-from dr_lib.tokens.wordpiece import train_wordpiece
+from dr_lib.tokens.tokenizer import train_wordpiece
 print(sorted(train_wordpiece({TIES}, 100).get_vocab().items()))
 """
 

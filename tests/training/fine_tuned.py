@@ -13,8 +13,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dr_lib.pairs import Examples, RetrievalBatches, TeacherScores
-from dr_lib.training import BiEncoder, DistilledBiEncoder, TrainSettings, train
+from dr_lib.training import (
+    BiEncoder,
+    DistilledBiEncoder,
+    Examples,
+    RetrievalBatches,
+    TeacherScores,
+    TrainSettings,
+    train,
+)
 
 SETTINGS = TrainSettings(steps=1, learning_rate=1e-3, warmup=0, clip=None, precision="fp32")
 KINDS = {

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.training import BiEncoder, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
 
 
 class Bag(nn.Module):

@@ -9,9 +9,7 @@ from torch import nn
 
 from dr_lib import losses
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.training import BiEncoder
-from dr_lib.training.distilled import DistilledBiEncoder
+from dr_lib.training import BiEncoder, DistilledBiEncoder, Examples, RetrievalBatches
 
 
 class Table(nn.Module):

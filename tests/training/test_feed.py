@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dr_lib.training.feed import describe_rows, feed, real_tokens
+from dr_lib.training.loop import describe_rows, feed, real_tokens
 
 DEVICES = [torch.device("cpu"), torch.device("cuda")]  # numbers have no `.to`, so both ways run without a GPU
 
@@ -39,7 +39,7 @@ def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
 
 
 def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
-    from dr_lib.pairs import RetrievalBatch
+    from dr_lib.training import RetrievalBatch
 
     queries = make_token_batch(np.array([[2, 5, 3, 0]]), np.array([7]))
     passages = make_token_batch(np.array([[2, 3, 0], [2, 5, 3]]), np.array([8, 9]))

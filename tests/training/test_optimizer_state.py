@@ -2,7 +2,8 @@ import torch
 from torch import nn
 
 from dr_lib.training import TrainSettings
-from dr_lib.training.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, trained_parameters
+from dr_lib.training.checkpoint import load_optimizer_tensors, optimizer_tensors, trained_parameters
+from dr_lib.training.loop import make_optimizer
 
 SETTINGS = TrainSettings(steps=5, learning_rate=0.1)
 

@@ -7,13 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dr_lib.models import save_masked_lm
-from dr_lib.models.cross_encoder import CrossEncoder
-from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.pairs.crossed import CrossedBatches
+from dr_lib.models import CrossEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TrainSettings, train
-from dr_lib.training.reranker import Reranker, positives_first
+from dr_lib.training import Examples, PairBatches, Reranker, RetrievalBatches, TrainSettings, train
+from dr_lib.training.reranker import positives_first
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +37,7 @@ def encoder(tmp_path, tiny_bert, tiny_tokenizer):
 def batches(stores, encoder):
     negatives = [[other for other in range(12) if other != query] for query in range(12)]
     examples = Examples.of(np.arange(12), [[query] for query in range(12)], negatives, passages=12)
-    return CrossedBatches(encoder().crossing(*stores), examples, batch_queries=4, passages_per_query=8, seed=1)
+    return PairBatches(encoder().crossing(*stores), examples, batch_queries=4, passages_per_query=8, seed=1)
 
 
 def test_pairs_are_each_query_with_the_passages_that_a_dual_encoder_would_get(batches, stores):

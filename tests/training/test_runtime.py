@@ -6,32 +6,32 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.training import runtime
+from dr_lib.training import machine
 
 
 def test_thread_count_comes_from_the_setting_first(monkeypatch):
     monkeypatch.delenv("DR_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert runtime.threads() == 3
+    assert machine.threads() == 3
     monkeypatch.setenv("DR_THREADS", "5")
-    assert runtime.threads() == 5
+    assert machine.threads() == 5
 
 
 def test_without_a_setting_physical_cores_are_taken(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("DR_THREADS", raising=False)
-    monkeypatch.setattr(runtime.psutil, "cpu_count", lambda logical: 4)
-    monkeypatch.setattr(runtime, "_allowed_cores", lambda: 64)
-    assert runtime.threads() == 4
-    monkeypatch.setattr(runtime, "_allowed_cores", lambda: 2)
-    assert runtime.threads() == 2
+    monkeypatch.setattr(machine.psutil, "cpu_count", lambda logical: 4)
+    monkeypatch.setattr(machine, "_allowed_cores", lambda: 64)
+    assert machine.threads() == 4
+    monkeypatch.setattr(machine, "_allowed_cores", lambda: 2)
+    assert machine.threads() == 2
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
 def test_a_thread_count_that_is_none_is_refused(monkeypatch, text):
     monkeypatch.setenv("DR_THREADS", text)
     with pytest.raises(InputError, match="DR_THREADS"):
-        runtime.threads()
+        machine.threads()
 
 
 def test_training_uses_the_thread_setting(monkeypatch, tmp_path, regression, gaussian_batches):
@@ -50,19 +50,19 @@ def test_training_uses_the_thread_setting(monkeypatch, tmp_path, regression, gau
 def test_auto_precision_follows_the_processor(monkeypatch):
     cpu = torch.device("cpu")
     for flags, expected in ({"avx2"}, "fp32"), ({"avx512_bf16"}, "bf16"), ({"amx_bf16"}, "bf16"), (set(), "fp32"):
-        monkeypatch.setattr(runtime, "_cpu_flags", lambda flags=flags: frozenset(flags))
-        assert runtime.precision("auto", cpu) == expected
-        assert runtime.precision("bf16", cpu) == "bf16"
+        monkeypatch.setattr(machine, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        assert machine.precision("auto", cpu) == expected
+        assert machine.precision("bf16", cpu) == "bf16"
 
 
 def test_an_unknown_device_is_refused(monkeypatch):
     monkeypatch.setenv("DR_DEVICE", "tpu")
     with pytest.raises(InputError, match="DR_DEVICE"):
-        runtime.device()
+        machine.device()
 
 
 def test_facts_name_the_machine_but_no_person_host_or_folder():
-    facts = runtime.machine_facts()
+    facts = machine.machine_facts()
     assert facts["cpu"] and facts["cores"] >= 1 and facts["memory_gib"] > 0
     assert {"python", "torch", "transformers"} <= set(facts["versions"])
     told = json.dumps(facts)

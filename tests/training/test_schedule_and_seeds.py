@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from dr_lib.training import TrainSettings
-from dr_lib.training.schedule import learning_rate, seed_step, step_seed
+from dr_lib.training.loop import learning_rate, seed_step, step_seed
 
 
 def rates(**values):

@@ -5,7 +5,8 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.training import TrainSettings, train
-from dr_lib.training.optimizer import make_optimizer, trained_parameters
+from dr_lib.training.checkpoint import trained_parameters
+from dr_lib.training.loop import make_optimizer
 
 
 def run(module, batches, folder, **values):

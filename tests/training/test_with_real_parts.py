@@ -8,9 +8,8 @@ from safetensors import safe_open
 
 from dr_lib import objectives
 from dr_lib.models import DenseEncoder, DenseSettings
-from dr_lib.pairs import Examples, RetrievalBatches
 from dr_lib.tokens import BatchStream, TokenStore
-from dr_lib.training import BiEncoder, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dr_lib import masking
-from dr_lib.models import hidden_states, lm_head, most_masked
+from dr_lib.models import hidden_states, lm_head, max_masked
 from dr_lib.objectives import Objective, Settings
 from dr_lib.objectives.predict import labels_at, predict_tokens
 from dr_lib.tokens import TokenBatch
@@ -41,7 +41,7 @@ class BagOfWords(Objective):
         mask = masking.whole_word(batch, self.settings.rate, generator)
         masked_ids = batch.input_ids.masked_fill(mask, self.special["mask"])
         hidden = hidden_states(self.model, batch, masked_ids)
-        bound = most_masked(mask, self.settings.rate)
+        bound = max_masked(mask, self.settings.rate)
         mlm_loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
         bag_loss = self.bag_of_words(batch, hidden[:, 0])
         return {

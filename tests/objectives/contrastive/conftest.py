@@ -8,8 +8,8 @@ import pytest
 
 from dr_lib import objectives
 from dr_lib.objectives import Source
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 MATERIALS = {"paq": "paq_pairs", "reddit": "reddit_pairs", "pair": "pseudo_labels"}
 # Document of each passage, and its place there; document 5 has one passage only.

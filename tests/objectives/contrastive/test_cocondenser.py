@@ -77,7 +77,7 @@ def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_k
         objective, batch = make("cocondenser", dropout=0.1, chunk=3), batches_of("cocondenser")(0)
         with monkeypatch.context() as patch:
             if kept:
-                patch.setattr("dr_lib.models.gradient_cache.checkpoint", lambda function, index, **_: function(index))
+                patch.setattr("dr_lib.models.bert.checkpoint", lambda function, index, **_: function(index))
             torch.manual_seed(5)
             loss = objective(batch, seeded())["loss"]
             loss.backward()

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples
 from dr_lib.tokens import TokenStore
+from dr_lib.training import Examples
 
 NEGATIVES = {"paq": 1, "reddit": 0, "pair": 1}
 

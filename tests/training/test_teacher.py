@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples, RetrievalBatches
-from dr_lib.pairs.teacher import TeacherScores
+from dr_lib.training import Examples, RetrievalBatches, TeacherScores
 
 
 @pytest.fixture

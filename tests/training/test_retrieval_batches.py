@@ -4,7 +4,7 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.losses import gather
-from dr_lib.pairs import Examples, RetrievalBatches
+from dr_lib.training import Examples, RetrievalBatches
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples
+from dr_lib.training import Examples
 
 
 def test_ragged_positives_are_found_again():
@@ -34,7 +34,7 @@ def test_examples_that_cannot_be_trained_on_are_refused(arguments, told):
 
 
 def test_a_positive_among_the_negatives_is_found_in_any_block(monkeypatch):
-    monkeypatch.setattr("dr_lib.pairs.examples.OVERLAP_BLOCK", 3)
+    monkeypatch.setattr("dr_lib.training.examples.OVERLAP_BLOCK", 3)
     for clash in range(7):
         negatives = np.full((7, 4), 50)
         negatives[clash, 2] = clash

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dr_lib.pairs import Examples
-from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives, mixed
+from dr_lib.training import Examples, hash64
+from dr_lib.training.examples import draw_negatives, draw_positives, known_positives
 
 PASSAGES = 1000
 
@@ -109,6 +109,6 @@ def test_known_positives_equal_a_plain_double_loop(examples):
 
 
 def test_hash_values_look_uniform():
-    values = mixed(1, np.arange(2000)[:, None], np.arange(10)[None, :]) % np.uint64(16)
+    values = hash64(1, np.arange(2000)[:, None], np.arange(10)[None, :]) % np.uint64(16)
     counts = np.bincount(values.reshape(-1).astype(int), minlength=16)
     assert abs(counts - 1250).max() < 6 * np.sqrt(1250)

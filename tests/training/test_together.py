@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.pairs import Examples
-from dr_lib.pairs.together import together
+from dr_lib.training import Examples, merge_examples
 
 
 def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
@@ -30,7 +29,7 @@ def known(examples: Examples) -> tuple[dict[int, set], dict[int, list]]:
 def test_positives_are_united_and_are_nobodys_negatives(depths):
     rng = np.random.default_rng(sum(depths))
     first, second = drawn(rng, [0, 2, 3, 8], depths[0]), drawn(rng, [1, 2, 8, 9], depths[1])
-    (own, listed), (more, others), (found, kept) = known(first), known(second), known(together(first, second))
+    (own, listed), (more, others), (found, kept) = known(first), known(second), known(merge_examples(first, second))
     assert list(found) == [0, 1, 2, 3, 8, 9]
     for row, positives in found.items():
         assert positives == own.get(row, set()) | more.get(row, set())
@@ -41,4 +40,4 @@ def test_positives_are_united_and_are_nobodys_negatives(depths):
 def test_examples_of_two_collections_are_refused():
     one, other = (Examples.of([0], [[1]], passages=number) for number in (5, 6))
     with pytest.raises(InputError, match="5 passages"):
-        together(one, other)
+        merge_examples(one, other)

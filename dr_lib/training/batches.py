@@ -1,8 +1,8 @@
-"""Batches of contrastive fine-tuning: queries, each with one positive and its hard negatives.
+"""Batches of fine-tuning: queries, each with one positive and its hard negatives, apart or pair by pair.
 
 SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of queries a batch, one
 positive a query and epoch, a window of negatives that moves on with the epoch. Any step can be asked for at any time.
-Book: ideas/negatives.
+Book: ideas/negatives, ideas/distillation.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,9 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
-from dr_lib.losses.gather import steps_together
-from dr_lib.pairs.draws import draw_negatives, draw_positives, known_positives
-from dr_lib.pairs.examples import Examples
-from dr_lib.pairs.teacher import TeacherScores
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side
-from dr_lib.tokens.store import TokenStore
+from dr_lib.losses.gather import gather, steps_together
+from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore
+from dr_lib.training.examples import Examples, TeacherScores, draw_negatives, draw_positives, known_positives
 
 
 @dataclass(frozen=True)
@@ -164,3 +160,60 @@ def _check_sizes(queries: int, passages: int, examples: Examples, batch_queries:
             where="passages",
             fix="Make the examples and the store from the same collection.",
         )
+
+
+class PairBatches:
+    """Training batches by step number.
+
+    Args:
+        crossing: queries and passages, and how a pair is laid out.
+        examples: positives and negatives; its rows are rows of the two stores.
+        batch_queries: queries a batch (`B`).
+        passages_per_query: one positive and this many less one negatives (`n`, SimLM: 64).
+        seed: of the order of queries and of the choice of positives and negatives.
+
+    Raises:
+        InputError: fewer queries than a batch takes, or rows that the stores do not have.
+    """
+
+    def __init__(
+        self,
+        crossing: QueryPassagePairs,
+        examples: Examples,
+        *,
+        batch_queries: int,
+        passages_per_query: int = 64,
+        seed: int = 0,
+    ):
+        self.crossing, self.examples, self.passages_per_query = crossing, examples, passages_per_query
+        self._draws = RetrievalBatches(
+            crossing.queries, crossing.passages, examples, batch_queries=batch_queries,
+            passages_per_query=passages_per_query, seed=seed,
+        )  # fmt: skip
+
+    def batch(self, step: int) -> TokenBatch:
+        """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1 negatives follow."""
+        chosen, rows = self._draws.drawn(step)
+        asked = np.repeat(self.examples.query_rows[chosen], self.passages_per_query)
+        return self.crossing.batch(asked, rows)
+
+
+def gather_batch(batch: RetrievalBatch, queries: Tensor, passages: Tensor) -> dict[str, Tensor | None]:
+    """Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in every process.
+
+    Args:
+        batch: this process's own.
+        queries: `[B, hidden]` its vectors, any float type: scores need more than the eight bits of bf16.
+        passages: `[B * n, hidden]`.
+
+    Returns:
+        ``queries`` `[W * B, hidden]` and ``passages`` `[W * B * n, hidden]` of all W processes, float32, with gradient;
+        ``passage_ids`` `[W * B * n]` and ``known_positives`` `[W * B, W * B * n]` or None.
+    """
+    known = batch.known_positives
+    return {
+        "queries": gather(queries.float()),
+        "passages": gather(passages.float()),
+        "passage_ids": gather(batch.passage_rows),
+        "known_positives": None if known is None else gather(known),
+    }

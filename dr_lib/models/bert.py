@@ -1,0 +1,522 @@
+"""BERT and its like: load, make and save a masked LM; embedding, states, head, and the positions that a loss needs.
+
+BERT and ELECTRA differ in two places: ELECTRA may project its embeddings, and the two name their heads differently.
+Pages: ideas/bottleneck, reference/speed.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from pydantic import BaseModel, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    ElectraModel,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import logging
+
+from dr_lib.errors import InputError, check_share
+from dr_lib.files import read_json, write_json
+from dr_lib.places import embedded_base
+from dr_lib.tokens import TokenBatch, special_ids
+
+IDENTITY = "torch.nn.modules.linear.Identity"
+"""What sentence-transformers calls an activation that changes nothing."""
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence warnings and progress bars of `transformers` inside the block, and restore both afterwards."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def settings_for(kind: type[Kind], file: Path, values: Mapping[str, Any]) -> Kind:
+    """The settings saved in a file, else defaults with `values`.
+
+    Args:
+        kind: the model of the settings.
+        file: need not be there.
+        values: fields by name; where there is a file, they must agree with it.
+
+    Raises:
+        InputError: an unknown field or a wrong value, here or in the file, or one that contradicts the file.
+    """
+    given = checked(kind, values, kind.__name__)
+    if not file.is_file():
+        return given
+    saved = checked(kind, read_json(file), file)
+    for name, value in values.items():
+        if getattr(saved, name) != value:
+            raise InputError(
+                f"trained with {getattr(saved, name)!r}, asked for {value!r}", where=f"{file}: {name}",
+                fix="Use it as it was trained, or train one with the other setting.",
+            )  # fmt: skip
+    return saved
+
+
+def checked(kind: type[Kind], values: Any, where: object) -> Kind:
+    """Settings from plain values; a wrong one raises `InputError` that names the field and the valid ones."""
+    try:
+        return kind(**values)
+    except (ValidationError, TypeError) as error:
+        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
+        field = ".".join(map(str, first["loc"])) or "settings"
+        valid = ", ".join(kind.model_fields)
+        raise InputError(f"{field}: {first['msg']}", where=where, fix=f"Valid settings: {valid}.") from None
+
+
+def read_pretrained(
+    kind: Any, name_or_path: str | Path, *, changes: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[PreTrainedModel, list[str]]:
+    """Read a checkpoint into a model of some kind; also name the weights that it lacks and that were drawn anew.
+
+    Args:
+        kind: one of the `AutoModel...` classes.
+        name_or_path: ``"embedded"``, a local folder, or a name on the Hugging Face hub.
+        changes: entries of the configuration that differ from the checkpoint's.
+        options: further arguments of `from_pretrained`.
+
+    Raises:
+        InputError: nothing to read under that name.
+    """
+    source = locate(name_or_path)
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(source, **(changes or {}))
+            model, info = kind.from_pretrained(
+                source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise unreadable(name_or_path, error) from error
+    return model, sorted(str(name) for name in [*info["missing_keys"], *info["mismatched_keys"]])
+
+
+def refuse_missing(missing: list[str], where: object, fix: str) -> None:
+    """Raise `InputError` that names the first weights a checkpoint lacks, if it lacks any."""
+    if missing:
+        more = ", ..." if len(missing) > 3 else ""
+        raise InputError(
+            f"the checkpoint lacks {len(missing)} weights ({', '.join(missing[:3])}{more})", where=where, fix=fix
+        )
+
+
+def locate(name_or_path: str | Path) -> str:
+    """The folder or hub name behind `name_or_path`; a local path that is not there raises `InputError`."""
+    if str(name_or_path) == "embedded":
+        name_or_path = embedded_base()
+    path = Path(name_or_path).expanduser()
+    looks_local = path.is_absolute() or str(name_or_path).startswith((".", "~")) or len(path.parts) > 2
+    if (looks_local or path.is_dir()) and not (path / "config.json").is_file():
+        raise InputError("no model here (config.json is missing)", where=path, fix="Check the path, or make the base.")
+    return str(path) if path.is_dir() else str(name_or_path)
+
+
+def unreadable(name_or_path: str | Path, error: Exception) -> InputError:
+    """The error for a model that could not be read, with the first line of the reason."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return InputError(
+        f"cannot be loaded ({reason})", where=name_or_path,
+        fix='Give a folder with config.json and model.safetensors, a hub name (needs the network), or "embedded".',
+    )  # fmt: skip
+
+
+def attention_for(device: torch.device | str) -> str:
+    """The attention implementation that is fastest on `device`."""
+    return "eager" if torch.device(device).type == "cpu" else "sdpa"
+
+
+def dropout_settings(dropout: float | None) -> dict[str, float]:
+    """Both dropout entries of a BERT-like configuration; none where the checkpoint's are kept."""
+    if dropout is None:
+        return {}
+    check_share(dropout, "dropout")
+    return {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+
+
+EXTRA_FILE = "extra.safetensors"
+
+
+def load_masked_lm(
+    name_or_path: str | Path, *, dropout: float | None = None, device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """Load a masked language model with its head, in float32, in eval mode, on `device`.
+
+    Args:
+        name_or_path: ``"embedded"`` (the book's own base), a local folder, or a name on the Hugging Face hub.
+        dropout: dropout of hidden states and attention, in [0, 1]; None keeps what the checkpoint says.
+        device: attention is computed eagerly on a CPU (faster there) and by ``sdpa`` elsewhere.
+
+    Raises:
+        InputError: nothing to load under that name, or a checkpoint without a masked-LM head.
+    """
+    model, missing = read_masked_lm(name_or_path, dropout=dropout, device=device)
+    refuse_missing(missing, name_or_path, "Name a checkpoint that was saved with its masked-LM head.")
+    return model
+
+
+def new_bert(
+    vocab_size: int,
+    *,
+    layers: int = 2,
+    hidden: int = 128,
+    heads: int | None = None,
+    max_positions: int = 512,
+    dropout: float = 0.0,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> BertForMaskedLM:
+    """Make a BERT with masked-LM head, freshly drawn from `seed`; the global random state is left as it was.
+
+    Args:
+        vocab_size: number of pieces of the tokenizer it will read.
+        layers, hidden: size; the feed-forward part has 4 x `hidden` units.
+        heads: attention heads, by default one for every 64 units of `hidden`.
+        max_positions: longest sequence in tokens, special tokens included.
+        dropout: of hidden states and attention; 0 is fastest and right for small models on much text.
+
+    Example:
+        >>> new_bert(100, layers=1, hidden=64, max_positions=32).num_parameters()
+        63076
+    """
+    config = BertConfig(
+        vocab_size=vocab_size, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=4 * hidden,
+        num_attention_heads=heads or max(1, hidden // 64), max_position_embeddings=max_positions, pad_token_id=0,
+        attn_implementation=attention_for(device), **dropout_settings(dropout),
+    )  # fmt: skip
+    if hidden % config.num_attention_heads:
+        raise InputError(
+            f"hidden size {hidden} cannot be shared by {config.num_attention_heads} heads", where="heads",
+            fix="Give a number of heads that divides the hidden size.",
+        )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return BertForMaskedLM(config).to(device).eval()
+
+
+def fresh_copy(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """A model of the same shape with weights drawn anew from `seed`; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return type(model)(copy.deepcopy(model.config)).to(model.device)
+
+
+def save_masked_lm(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, extra: Mapping[str, Tensor] | None = None
+) -> None:
+    """Save a masked LM and its tokenizer as safetensors and JSON, `extra` tensors (a decoder) in a file beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    save_extra(extra or {}, folder)
+
+
+def save_extra(extra: Mapping[str, Tensor], folder: Path) -> None:
+    """Write tensors beside a model, for `load_extra`; nothing where there are none."""
+    if extra:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}, folder / EXTRA_FILE)
+
+
+def finish_tokenizer(folder: Path, longest: int) -> None:
+    """Let a saved tokenizer cut where the model was trained to, and give the types that tell a title from its text."""
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    update_json(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
+
+
+def update_json(path: Path, **values: Any) -> None:
+    """Change some entries of a JSON file."""
+    write_json(path, read_json(path) | values)
+
+
+def load_extra(folder: Path) -> dict[str, Tensor]:
+    """The `extra` tensors saved beside a masked LM; empty where there were none."""
+    path = folder / EXTRA_FILE
+    return load_file(path) if path.exists() else {}
+
+
+def read_masked_lm(
+    name_or_path: str | Path, *, dropout: float | None, device: torch.device | str
+) -> tuple[PreTrainedModel, list[str]]:
+    """Read a checkpoint into a masked LM of its kind; also name the weights that it lacks and that were drawn anew."""
+    changes, attention = dropout_settings(dropout), attention_for(device)
+    model, missing = read_pretrained(
+        AutoModelForMaskedLM, name_or_path, changes=changes, attn_implementation=attention
+    )  # fmt: skip
+    return model.to(device).eval(), missing
+
+
+def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model") -> None:
+    """Raise `InputError` where the model's vocabulary or special ids are not the tokenizer's.
+
+    A model may have more rows than the tokenizer has pieces (rounded up for speed), never fewer. Ids go from generator
+    to encoder unchanged, so both must be checked against the same tokenizer; then they fit each other.
+
+    Args:
+        role: what the model is called in the message, such as ``generator``.
+    """
+    rows, pieces = model.config.vocab_size, len(tokenizer)
+    if rows < pieces or rows - pieces >= 128:
+        raise InputError(
+            f"vocabulary of {rows} does not fit a tokenizer of {pieces} pieces", where=role,
+            fix="Load model and tokenizer from the same checkpoint, or train one for the other.",
+        )  # fmt: skip
+    pad, expected = model.config.pad_token_id, special_ids(tokenizer)["pad"]
+    if pad is not None and pad != expected:
+        raise InputError(
+            f"padding id {pad} is not the tokenizer's {expected}", where=role,
+            fix="Load model and tokenizer from the same checkpoint.",
+        )  # fmt: skip
+
+
+def check_generator(generator: PreTrainedModel, encoder: PreTrainedModel) -> None:
+    """Raise `InputError` where sampled ids of `generator` could not be read by `encoder`: unequal vocabularies."""
+    ours, theirs = encoder.config.vocab_size, generator.config.vocab_size
+    if ours != theirs:
+        raise InputError(
+            f"vocabulary of {theirs} does not fit the encoder's {ours}", where="generator",
+            fix="Use a generator with the encoder's vocabulary (sampled ids are passed on unchanged).",
+        )  # fmt: skip
+
+
+class LmHead(NamedTuple):
+    """A masked-LM head: logits are ``transform(hidden) @ weight.T + bias``, so they can be made where needed only."""
+
+    transform: Callable[[Tensor], Tensor]
+    weight: Tensor
+    bias: Tensor
+
+
+def lm_head(model: PreTrainedModel) -> LmHead:
+    """Take the head of a masked LM apart: transform, output weight `[vocab, width]` (tied), bias `[vocab]`."""
+    output = model.get_output_embeddings()
+    if hasattr(model, "generator_predictions"):
+        return LmHead(model.generator_predictions, output.weight, output.bias)
+    if hasattr(model, "cls") and hasattr(model.cls, "predictions"):
+        return LmHead(model.cls.predictions.transform, output.weight, output.bias)
+    raise InputError(
+        f"{type(model).__name__} has a head of an unknown kind",
+        where="model",
+        fix="Use a BERT or an ELECTRA generator.",
+    )
+
+
+def attention_bias(batch: TokenBatch, dtype: torch.dtype = torch.float32) -> Tensor:
+    """`[batch, 1, 1, length]`, 0 at tokens and very negative at padding, for encoder and decoder layers alike.
+
+    Made here once a batch: the library would make it in every pass, and on a GPU ask the host whether there is padding.
+    """
+    padding = batch.attention_mask[:, None, None, :] == 0
+    return torch.zeros(padding.shape, dtype=dtype, device=padding.device).masked_fill_(padding, torch.finfo(dtype).min)
+
+
+def embed(model: PreTrainedModel, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    """Embedding output `[batch, length, hidden]`: word + position + type, LayerNorm, dropout (ELECTRA: projection)."""
+    base = model.base_model
+    embedded = base.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
+    project: nn.Module | None = getattr(base, "embeddings_project", None)
+    return embedded if project is None else project(embedded)
+
+
+def position_vectors(model: PreTrainedModel, length: int) -> Tensor:
+    """Raw position embeddings `[length, hidden]`: no token type, no LayerNorm, no dropout (ELECTRA: projected)."""
+    base = model.base_model
+    vectors = base.embeddings.position_embeddings.weight[:length]
+    project: nn.Module | None = getattr(base, "embeddings_project", None)
+    return vectors if project is None else project(vectors)
+
+
+def hidden_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> Tensor:
+    """Last-layer states `[batch, length, hidden]` of an encoder with or without head.
+
+    Args:
+        model: a masked LM or a bare encoder.
+        batch: positions, padding and token types; its ids are read where `input_ids` is None.
+        input_ids: `[batch, length]`, masked or replaced ids of the same positions.
+
+    Raises:
+        InputError: the batch is longer than the model has positions.
+    """
+    return _run(model, batch, input_ids).last_hidden_state
+
+
+def layer_states(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None = None) -> tuple[Tensor, ...]:
+    """States `[batch, length, hidden]` after the embedding and after each layer, the last as `hidden_states` has it."""
+    return _run(model, batch, input_ids, output_hidden_states=True).hidden_states
+
+
+def _run(model: PreTrainedModel, batch: TokenBatch, input_ids: Tensor | None, **options: bool) -> BaseModelOutput:
+    ids = batch.input_ids if input_ids is None else input_ids
+    check_length(model, ids)
+    return model.base_model(
+        input_ids=ids, attention_mask=attention_bias(batch, model.dtype), token_type_ids=batch.token_type_ids, **options
+    )
+
+
+def check_length(model: PreTrainedModel, ids: Tensor) -> None:
+    """Raise `InputError` where ids `[batch, length]` are longer than the model has positions."""
+    positions = model.config.max_position_embeddings
+    if ids.shape[1] > positions:
+        raise InputError(
+            f"{ids.shape[1]} tokens are more than the model's {positions} positions", where="length",
+            fix="Cut passages shorter, or use a model with more positions.",
+        )  # fmt: skip
+
+
+ROWS_MULTIPLE = 256
+"""Row counts are rounded up to this: a CPU builds a bf16 kernel for each new shape, a GPU may recompile."""
+
+
+def masked_positions(mask: Tensor, at_most: int | None = None) -> Tensor:
+    """Flat positions `[rows]` int64: every True position of `mask` in order, then False ones that fill up the shape.
+
+    On a CPU the count is read and rounded up. On a GPU reading it would stall the queue, so the shape comes from
+    `at_most` instead (or is the whole batch where that is None).
+
+    Args:
+        mask: `[batch, length]` bool.
+        at_most: a bound on the number of True positions, known without looking.
+
+    Example:
+        >>> masked_positions(torch.tensor([[False, True], [True, False]]))
+        tensor([1, 2, 0, 3])
+    """
+    if mask.device.type == "cpu":
+        at_most = int(mask.sum())
+    needed = mask.numel() if at_most is None else -(-at_most // ROWS_MULTIPLE) * ROWS_MULTIPLE
+    return torch.argsort(mask.flatten(), descending=True, stable=True)[:needed]
+
+
+def max_masked(mask: Tensor, *rates: float) -> int:
+    """A bound on the True positions of a mask that is the union of draws at `rates`, from its shape alone."""
+    batch, length = mask.shape
+    return min(batch * length, batch * sum(max(1, round(rate * length)) for rate in rates))
+
+
+def first_states(model: PreTrainedModel, batch: TokenBatch) -> Tensor:
+    """Last-layer states `[batch, hidden]` of position 0: ``hidden_states(model, batch)[:, 0]`` in less time.
+
+    Args:
+        model: a BERT or ELECTRA with or without head; of any other kind the whole last layer is computed.
+        batch: ids, padding and token types.
+
+    Raises:
+        InputError: the batch is longer than the model has positions.
+    """
+    base = model.base_model
+    if not isinstance(base, (BertModel, ElectraModel)):
+        return hidden_states(model, batch)[:, 0]
+    check_length(model, batch.input_ids)
+    states = embed(model, batch.input_ids, batch.token_type_ids)
+    bias = attention_bias(batch, states.dtype)
+    *lower, last = base.encoder.layer
+    for layer in lower:
+        states = layer(states, bias)
+    first = states[:, :1]
+    attended = last.attention.output(_attended(last.attention.self, first, states, bias), first)
+    return last.feed_forward_chunk(attended)[:, 0]
+
+
+def _attended(attention: nn.Module, asking: Tensor, states: Tensor, bias: Tensor) -> Tensor:
+    """What some positions `[batch, some, hidden]` take from all; the usual attention with dropout on its weights."""
+    heads = (len(states), -1, attention.num_attention_heads, attention.attention_head_size)
+    query = attention.query(asking).view(heads).transpose(1, 2)
+    key, value = (part(states).view(heads).transpose(1, 2) for part in (attention.key, attention.value))
+    weights = torch.softmax(query @ key.transpose(2, 3) * attention.scaling + bias, dim=-1)
+    weights = nn.functional.dropout(weights, attention.dropout.p, attention.training)
+    return (weights @ value).transpose(1, 2).flatten(2)
+
+
+GROUPS, FEWEST_ROWS = 4, 16
+LENGTH_MULTIPLE = 16
+
+
+def encode_by_length(function: Callable[[TokenBatch], Tensor], batch: TokenBatch) -> Tensor:
+    """`function(batch)` for a function that gives each sequence a vector of its own, whatever stands beside it.
+
+    Args:
+        function: `function(part)` -> vectors `[rows, hidden]`.
+        batch: all sequences. On a GPU, or with fewer than 32, it stays whole: a GPU computes padding beside the rest
+            and would have to wait for the lengths.
+
+    Returns:
+        Vectors in the order of the batch, equal to those of one call but for rounding and the draw of dropout.
+    """
+    groups = min(GROUPS, len(batch) // FEWEST_ROWS)
+    if groups < 2 or batch.input_ids.device.type != "cpu":
+        return function(batch)
+    lengths = batch.attention_mask.sum(1)
+    order = lengths.argsort(descending=True, stable=True)
+    parts = [function(batch.take(rows).cut(_padded(int(lengths[rows[0]])))) for rows in order.chunk(groups)]
+    return torch.cat(parts)[order.argsort()]
+
+
+def _padded(length: int) -> int:
+    """The length rounded up, so that there are few shapes: each costs the math library a kernel of its own."""
+    return -(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+
+
+def encode_in_chunks(function: Callable[..., Any], batch: TokenBatch, rows: int | None, *beside: Tensor) -> Any:
+    """Encode a batch chunk by chunk and keep nothing of a chunk but its result until its turn backward.
+
+    Why checkpointing a chunk is the gradient cache: that method encodes each chunk without a graph, takes the gradient
+    of the loss to all vectors, then encodes each chunk once more, with the random state it had, and sends the kept
+    gradient of its vectors through it. A checkpointed chunk keeps no activations forward; the loss lies above all
+    chunks, so autograd has the gradient of every vector before it reaches the first chunk, computes that chunk once
+    more with the random state it had, sends the gradient through it, and goes on to the next one. A further loss that
+    is made inside a chunk arrives by the same path with the weight it has in the sum, and a temperature is wherever
+    the loss has it: there are no two formulas that could differ.
+
+    Args:
+        function: `function(chunk, *beside)` -> vectors `[rows, hidden]`, or a tuple of these and sums over its rows. It
+            may use dropout (its random state comes back) but no generator of its own.
+        batch: all sequences.
+        rows: sequences of a chunk, the last one may have fewer; None encodes all at once.
+        beside: tensors `[batch, ...]` to be cut as the batch is.
+
+    Returns:
+        Vectors one after the other and sums added up, as one call on the whole batch gives them up to rounding and the
+        draw of dropout. The gradient is that of the same chunks without the cache, for one more forward pass.
+
+    Raises:
+        InputError: `rows` below 1.
+    """
+    if rows is None or rows >= len(batch):
+        return function(batch, *beside)
+    if rows < 1:
+        raise InputError(f"{rows} is less than 1", where="chunk", fix="Give the number of sequences encoded at a time.")
+
+    def encode(index: Tensor) -> Any:
+        return function(batch.take(index), *(tensor[index] for tensor in beside))
+
+    # The index is a tensor on the device: the checkpoint keeps the random state of the devices among its arguments.
+    chunks = torch.arange(len(batch), device=batch.input_ids.device).split(rows)
+    results = [checkpoint(encode, index, use_reentrant=False) for index in chunks]
+    if isinstance(results[0], Tensor):
+        return torch.cat(results)
+    vectors, *sums = zip(*results, strict=True)
+    return torch.cat(vectors), *(torch.stack(parts).sum(0) for parts in sums)

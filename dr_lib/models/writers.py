@@ -1,0 +1,358 @@
+"""Models that write text: questions about a passage (doc2query), and what might follow it (GPT-2).
+
+Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from the recipe's masked
+LM (page: ideas/generators). In the encoder-decoder the attention from decoder to encoder, which a masked LM lacks,
+starts as a copy of each
+layer's self-attention: it then looks for the like of what was written last, a step from copying words, which fresh
+weights take about twice as many steps to find (Rothe et al. 2020 start them fresh). Texts are sampled from the top k
+(Fan et al. 2018) or the nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes
+does not depend on the rows beside it: a run that was cut off writes the same texts when it goes on.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    DynamicCache,
+    EncoderDecoderCache,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.modeling_outputs import BaseModelOutput
+
+from dr_lib.errors import InputError
+from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, refuse_missing
+from dr_lib.models.generator import pick
+
+
+def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDecoderModel:
+    """Make an encoder-decoder of a masked LM: its encoder, and a decoder with the same weights and its head.
+
+    Args:
+        model: BERT or ELECTRA with its head; it is left as it is.
+        special: ids by short name; a text begins with [CLS] and ends with [SEP].
+
+    Raises:
+        InputError: a model whose weights do not fit its own decoder form.
+    """
+    config = copy.deepcopy(model.config)
+    config.is_decoder = config.add_cross_attention = True
+    attention = model.config._attn_implementation
+    with torch.random.fork_rng(devices=[]), quiet_transformers():  # what is drawn here is overwritten below
+        decoder = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    lost, unknown = decoder.load_state_dict(model.state_dict(), strict=False)
+    if unknown or any("crossattention" not in name for name in lost):
+        raise InputError(
+            f"{type(model).__name__} does not fit its decoder form ({', '.join([*unknown, *lost][:3])})",
+            where="model", fix="Start from a BERT or an ELECTRA generator.",
+        )  # fmt: skip
+    for layer in decoder.base_model.encoder.layer:
+        layer.crossattention.load_state_dict(layer.attention.state_dict())
+    joint = EncoderDecoderConfig.from_encoder_decoder_configs(
+        model.config, config, decoder_start_token_id=special["cls"], eos_token_id=special["sep"],
+        pad_token_id=special["pad"], bos_token_id=special["cls"], vocab_size=config.vocab_size,
+    )  # fmt: skip
+    with quiet_transformers():
+        made = EncoderDecoderModel(config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder)
+    return made.to(model.device).eval()
+
+
+def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:
+    """Load an encoder-decoder in float32, in eval mode: one trained here, or a public checkpoint of T5's kind.
+
+    Args:
+        name_or_path: a local folder, or a name on the Hugging Face hub.
+        device: where it goes.
+
+    Raises:
+        InputError: nothing to load under that name, weights missing, or no token to begin a text with.
+    """
+    model, missing = read_pretrained(AutoModelForSeq2SeqLM, name_or_path)
+    if isinstance(model, EncoderDecoderModel):
+        model.set_attn_implementation(attention_for(device))
+    lost = [name for name in missing if ".pooler." not in name]
+    refuse_missing(lost, name_or_path, "Name a checkpoint of an encoder-decoder with its head.")
+    start_id(model)
+    return model.to(device).eval()
+
+
+def start_id(model: PreTrainedModel) -> int:
+    """Id that every text of an encoder-decoder begins with."""
+    found = model.config.decoder_start_token_id
+    if found is None and model.generation_config is not None:
+        found = model.generation_config.decoder_start_token_id
+    if found is None:
+        raise InputError("no decoder_start_token_id", where="config.json", fix="Add it to the model's configuration.")
+    return int(found)
+
+
+class Seq2seqDecoding:
+    """An encoder-decoder that has read its input; see `Decoding`.
+
+    Args:
+        model: in eval mode.
+        inputs: arguments of its encoder, `input_ids` and `attention_mask` `[batch, length]` among them.
+        copies: texts to write for each input, one after the other: row i * copies + j is text j of input i.
+    """
+
+    def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor], copies: int = 1):
+        self.model = model
+        states = model.get_encoder()(**inputs).last_hidden_state
+        self.states = states.repeat_interleave(copies, 0)
+        self.mask = inputs["attention_mask"].repeat_interleave(copies, 0)
+        self.cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        self.first = torch.full((len(self.mask),), start_id(model), device=states.device)
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits `[rows, vocab]` of the next token."""
+        out = self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self.states), attention_mask=self.mask,
+            decoder_input_ids=ids[:, None], past_key_values=self.cache, use_cache=True,
+        )  # fmt: skip
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        self.states, self.mask = self.states[rows], self.mask[rows]
+        self.cache.reorder_cache(rows)
+
+
+def new_causal_lm(
+    model: PreTrainedModel, special: Mapping[str, int], *, positions: int | None = None, seed: int = 0
+) -> GPT2LMHeadModel:
+    """Make a GPT-2 of the masked LM's layers, width, heads and vocabulary.
+
+    Args:
+        model: masked LM; its word embeddings are copied where they have the width of its states.
+        special: ids by short name; [CLS] begins and [SEP] ends a text.
+        positions: longest sequence it can read; that of the masked LM if None.
+        seed: of the fresh weights; the global random state is left as it was.
+    """
+    shape = model.config
+    config = GPT2Config(
+        vocab_size=shape.vocab_size, n_positions=positions or shape.max_position_embeddings, n_embd=shape.hidden_size,
+        n_layer=shape.num_hidden_layers, n_head=shape.num_attention_heads, bos_token_id=special["cls"],
+        eos_token_id=special["sep"], pad_token_id=special["pad"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        attn_implementation=attention_for(model.device),
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = GPT2LMHeadModel(config)
+    words = model.get_input_embeddings().weight
+    if words.shape == made.transformer.wte.weight.shape:
+        made.transformer.wte.weight.data.copy_(words)
+    return made.to(model.device).eval()
+
+
+def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:
+    """Load a causal LM in float32, in eval mode: one trained here, or a public checkpoint such as ``"gpt2"``.
+
+    Args:
+        name_or_path: a local folder, or a name on the Hugging Face hub.
+        device: where it goes.
+
+    Raises:
+        InputError: nothing to load under that name, or weights missing.
+    """
+    model, lost = read_pretrained(AutoModelForCausalLM, name_or_path, attn_implementation=attention_for(device))
+    refuse_missing(lost, name_or_path, "Name a checkpoint of a causal language model with its head.")
+    return model.to(device).eval()
+
+
+class CausalDecoding:
+    """A causal LM that has read its prompts; see `Decoding`.
+
+    Args:
+        model: in eval mode.
+        prompts: `[rows, length]` int64, padded on the left, at least one token each.
+        mask: `[rows, length]` int64, 1 at real tokens.
+    """
+
+    def __init__(self, model: PreTrainedModel, prompts: Tensor, mask: Tensor):
+        self.model, self.mask, self.cache = model, mask[:, :-1], DynamicCache()
+        self.first = prompts[:, -1]
+        if prompts.shape[1] > 1:
+            model.base_model(input_ids=prompts[:, :-1], **self._place(prompts.shape[1] - 1))
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits `[rows, vocab]` of the next token."""
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(ids), 1)], dim=1)
+        return self.model(input_ids=ids[:, None], **self._place(1)).logits[:, -1]
+
+    def _place(self, length: int) -> dict[str, Tensor | DynamicCache | bool]:
+        """Arguments that say where the last `length` tokens stand; padding does not count as a place."""
+        places = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -length:]
+        return {"attention_mask": self.mask, "position_ids": places, "past_key_values": self.cache, "use_cache": True}
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        self.mask = self.mask[rows]
+        self.cache.reorder_cache(rows)
+
+
+LOOK = 4
+"""Tokens between two looks at how many rows still go on; a GPU would have to wait for every look."""
+MULTIPLE = 64
+"""Row counts are rounded up to this when ended rows are dropped, for few distinct shapes."""
+
+
+class Decoding(Protocol):
+    """A model in the middle of writing: what it has read so far is in its cache."""
+
+    first: Tensor
+    """`[rows]` int64, the id that each row goes on from."""
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits `[rows, vocab]` of the next token, after `[rows]` one more id each."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn.
+
+    Args:
+        top_k: among the so many likeliest tokens; None does not limit their number.
+        top_p: among the fewest likeliest tokens whose chances sum to this, in (0, 1]; None keeps all. With `top_k` it
+            is a share of what that leaves.
+        temperature: logits are divided by it, above 0.
+
+    Raises:
+        InputError: a value out of range.
+    """
+
+    top_k: int | None = None
+    top_p: float | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"{self.top_k} is below 1", where="top_k", fix="Give 1 or more, or None.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise InputError(f"{self.top_p} is outside (0, 1]", where="top_p", fix="Give a share above 0, or None.")
+        if self.temperature <= 0:
+            raise InputError(f"{self.temperature} is not above 0", where="temperature", fix="Give a number above 0.")
+
+
+@torch.inference_mode()
+def write_texts(decoding: Decoding, uniform: Tensor, choice: Sampling, *, end: int, forbidden: Tensor) -> Tensor:
+    """Let every row write until it ends or the room is used up.
+
+    Args:
+        decoding: the model and what it has read.
+        uniform: `[rows, steps]` float32 in [0, 1): one number a token; `steps` is the longest text.
+        choice: how a token is drawn.
+        end: id that ends a text; it is never the first one.
+        forbidden: int64 ids that are never written.
+
+    Returns:
+        `[rows, steps]` int64, `end` from where a text ends.
+    """
+    rows, steps = uniform.shape
+    written = torch.full((rows, steps), end, dtype=torch.int64, device=uniform.device)
+    places = torch.arange(rows, device=uniform.device)
+    going, ids = torch.ones_like(places, dtype=torch.bool), decoding.first
+    for step in range(steps):
+        logits = decoding.logits(ids).index_fill_(1, forbidden, -torch.inf)
+        if step == 0:
+            logits[:, end] = -torch.inf
+        ids = torch.where(going, draw_next(logits, uniform[places, step], choice), end)
+        written[places, step] = ids
+        going = going & (ids != end)
+        if (step + 1) % LOOK == 0:
+            count = int(going.sum())
+            if count == 0:
+                break
+            needed = -(-count // MULTIPLE) * MULTIPLE
+            if needed <= len(places) // 2:
+                kept = torch.argsort(going, descending=True, stable=True)[:needed]
+                decoding.keep(kept)
+                places, going, ids = places[kept], going[kept], ids[kept]
+    return written
+
+
+def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
+    """Draw one id a row; chances are float32 whatever the type of the logits.
+
+    Args:
+        logits: `[rows, vocab]`.
+        uniform: `[rows]` float32 in [0, 1).
+        choice: which tokens may be drawn.
+
+    Returns:
+        `[rows]` int64.
+
+    Example:
+        >>> logits = torch.tensor([[0.0, 2.0, 1.0, -9.0]])
+        >>> [draw_next(logits, torch.tensor([u]), Sampling(top_k=2)).item() for u in (0.0, 0.7, 0.8)]
+        [1, 1, 2]
+    """
+    if choice.top_k is None or choice.top_k >= logits.shape[1]:
+        chances = softened(logits, choice.temperature)
+        return pick(chances if choice.top_p is None else nucleus(chances, choice.top_p), uniform)
+    best, ids = logits.topk(choice.top_k)
+    chances = softened(best, choice.temperature)
+    if choice.top_p is not None:
+        chances = torch.where(chances.cumsum(-1) - chances < choice.top_p, chances, 0.0)
+    upper = chances.cumsum(-1)
+    place = (upper <= uniform[:, None] * upper[:, -1:]).sum(-1)
+    last = (chances > 0).sum(-1) - 1  # rounding must not lead past the last one that may be drawn
+    return ids.gather(1, torch.minimum(place, last)[:, None])[:, 0]
+
+
+def softened(logits: Tensor, temperature: float) -> Tensor:
+    """Softmax at a temperature, in float32."""
+    return torch.softmax(logits if temperature == 1 else logits.float() / temperature, -1, dtype=torch.float32)
+
+
+def nucleus(chances: Tensor, top_p: float) -> Tensor:
+    """The chances, 0 outside the fewest likeliest tokens whose chances sum to `top_p` (ties stay in).
+
+    As many of the least likely tokens go as `1 - top_p` holds; only sorted chances are needed for that, no ids.
+
+    Args:
+        chances: `[rows, vocab]` float32, each row summing to 1.
+        top_p: in (0, 1].
+    """
+    ascending = sorted_values(chances)
+    dropped = (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=chances.shape[1] - 1)
+    return chances.masked_fill(chances < ascending.gather(1, dropped), 0.0)
+
+
+def sorted_values(values: Tensor) -> Tensor:
+    """Each row in ascending order; on a CPU by numpy, whose sort of plain numbers is many times as fast."""
+    return torch.from_numpy(np.sort(values.numpy(), axis=-1)) if values.device.type == "cpu" else values.sort(-1).values
+
+
+def never_written(tokenizer: PreTrainedTokenizerBase, vocab: int, end: int | None = None) -> list[int]:
+    """Ids that no text may hold: every special token but `end`, and rows of the model that stand for no token.
+
+    Args:
+        tokenizer: of any kind.
+        vocab: number of the model's logits.
+        end: id of the token that may end a text; None where none may.
+    """
+    special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    unused = range(len(tokenizer), vocab)
+    return sorted({*special, *tokenizer.all_special_ids, *unused} - {end})
+
+
+def end_of_text(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Id that ends a text: the tokenizer's end token, or [SEP] where it has none."""
+    return int(tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id)

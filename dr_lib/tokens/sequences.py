@@ -1,0 +1,219 @@
+"""Sequences made of several texts: a query with a passage, the questions of a passage, a passage cut in two.
+
+SimLM's cross-encoder (section 3.2) reads [CLS] query [SEP] title: body [SEP]; MASTER (section 4.2) recovers all
+generated questions of a passage as one text, and its released code takes two halves of a passage for two neighbouring
+passages. Pages: ideas/distillation, ideas/bottleneck.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from dr_lib.errors import InputError
+from dr_lib.tokens.batch import TokenBatch
+from dr_lib.tokens.layout import Slice, Truncated, check_layout, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.store import TokenStore, check_rows
+
+
+def join_texts(
+    store: TokenStore,
+    rows: np.ndarray,
+    counts: np.ndarray,
+    owners: np.ndarray,
+    *,
+    max_length: int,
+    lots: np.ndarray | None = None,
+    pad_to_multiple: int = 8,
+) -> TokenBatch:
+    """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a window.
+
+    Args:
+        store: the texts; titles are not read.
+        rows: `[texts]` integers, rows of the store, those of the first sequence first.
+        counts: `[batch]` integers, number of texts of each sequence; one without texts is [CLS] [SEP].
+        owners: `[batch]` integers, becomes `TokenBatch.rows`.
+        max_length: longest sequence, special tokens included, at least 4.
+        lots: `[batch]` whole numbers of which the window of a long sequence is drawn, every place equally likely;
+            None keeps its beginning.
+        pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
+
+    Raises:
+        InputError: counts that do not fit the rows, a row outside the store, or an argument outside its range.
+
+    Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the sequence), here once.
+    """
+    check_layout(max_length, "none", multiple=pad_to_multiple)
+    counts, owners = np.asarray(counts, np.int64), np.asarray(owners, np.int64)
+    if counts.sum() != len(rows) or len(counts) != len(owners):
+        problem = f"{len(rows)} rows, counts that sum to {counts.sum()}, {len(counts)} counts, {len(owners)} owners"
+        raise InputError(problem, where="counts", fix="Give the number of rows of each sequence.")
+    flat, lengths = _separated(store, np.asarray(rows), counts)
+    kept = np.minimum(lengths, max_length - 2)
+    surplus = (lengths - kept).astype(np.uint64)
+    begin = np.zeros_like(kept) if lots is None else (np.asarray(lots, np.uint64) % (surplus + 1)).astype(np.int64)
+    begin += np.cumsum(lengths + 1) - lengths - 1
+    none, width = np.zeros_like(kept), int(padded_length(kept.max() + 2, pad_to_multiple, max_length))
+    cut = Slice(owners, Truncated(none, kept, none, none, none.astype(bool)), none, begin, width)
+    batch = to_batch(cut, flat[:0], flat, special=store.special, continuation=store.continuation)
+    inner = batch.input_ids == store.special["sep"]
+    return replace(batch, special=batch.special | inner, word_start=batch.word_start & ~inner)
+
+
+def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
+    """Lengths `[groups]` int64 before any cut, special tokens included, where group g has the rows offsets[g : g + 2].
+
+    Args:
+        store: the texts.
+        offsets: `[groups + 1]` int64, rising, at most the number of texts.
+    """
+    counts = np.diff(offsets)
+    return np.diff(store.text_offsets[offsets]) + 2 + np.maximum(counts - 1, 0)
+
+
+def _separated(store: TokenStore, rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All pieces, a [SEP] behind each text and one for each sequence without; pieces of each sequence less the last."""
+    rows = check_rows(rows, len(store)) if len(rows) else np.zeros(0, np.int64)
+    pieces = store.text_offsets[rows + 1] - store.text_offsets[rows]
+    owner = np.repeat(np.arange(len(counts)), counts)
+    lengths = np.maximum(np.bincount(owner, pieces + 1, len(counts)).astype(np.int64), 1) - 1
+    # Behind each text comes its separator; a sequence without texts holds one alone, which the closing [SEP] replaces.
+    ends = np.cumsum(pieces + 1) + np.cumsum(counts == 0)[owner] - 1
+    flat = np.full(int(lengths.sum() + len(counts)), store.special["sep"], np.int64)
+    is_piece = np.zeros(len(flat), bool)
+    is_piece[np.repeat(ends - pieces - (np.cumsum(pieces) - pieces), pieces) + np.arange(pieces.sum())] = True
+    flat[is_piece] = concat_runs(store.text_ids, store.text_offsets[rows], pieces)
+    return flat, lengths
+
+
+MULTIPLE = 8
+
+
+class QueryPassagePairs:
+    """Queries and passages of two stores, put together pair by pair without a Python loop.
+
+    Args:
+        queries: their texts; titles are not read.
+        passages: titles and texts.
+        tokenizer: the one that both stores were built with.
+        max_length: longest pair, special tokens included, at least 4.
+        title: put "title: " before the body where there is a title.
+        pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
+
+    Raises:
+        InputError: a store built with another tokenizer, or an argument outside its range.
+    """
+
+    def __init__(
+        self,
+        queries: TokenStore,
+        passages: TokenStore,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        max_length: int = 192,
+        title: bool = True,
+        pad_to_multiple: int = MULTIPLE,
+    ):
+        check_layout(max_length, "pair", multiple=pad_to_multiple)
+        for store in (queries, passages):
+            store.check_tokenizer(tokenizer)
+        self.queries, self.passages = queries, passages
+        self.max_length, self.title, self.pad_to_multiple = max_length, title, pad_to_multiple
+        self._colon = tokenizer.convert_tokens_to_ids(":")
+
+    def lengths(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> np.ndarray:
+        """Lengths `[pairs]` int64 after truncation, special tokens included."""
+        asked, title, body = self._pieces(*self._checked(query_rows, passage_rows))
+        both = truncate(asked, title + (title > 0) + body, max_length=self.max_length, mode="pair")
+        return both.lengths
+
+    def batch(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> TokenBatch:
+        """Lay out pair after pair; `TokenBatch.rows` are those of the passages.
+
+        Args:
+            query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order, repeats allowed.
+
+        Raises:
+            InputError: no pair, numbers that differ, or a row outside its store.
+        """
+        query_rows, passage_rows = self._checked(query_rows, passage_rows)
+        asked, title, body = self._pieces(query_rows, passage_rows)
+        kept = truncate(asked, title + (title > 0) + body, max_length=self.max_length, mode="pair")
+        width = int(padded_length(kept.lengths.max(), self.pad_to_multiple, self.max_length))
+        texts, begin = self._passage_pieces(passage_rows, title, kept.body), np.cumsum(kept.body) - kept.body
+        store = self.queries
+        cut = Slice(passage_rows, kept, store.text_offsets[query_rows], begin, width)
+        return to_batch(cut, store.text_ids, texts, special=store.special, continuation=store.continuation)
+
+    def _checked(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if len(query_rows) != len(passage_rows):
+            problem = f"{len(query_rows)} queries for {len(passage_rows)} passages"
+            raise InputError(problem, where="rows", fix="Give one query row for each passage row.")
+        return check_rows(query_rows, len(self.queries)), check_rows(passage_rows, len(self.passages))
+
+    def _pieces(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Number of pieces of each query, title and body."""
+        queries, passages = self.queries, self.passages
+        asked = queries.text_offsets[query_rows + 1] - queries.text_offsets[query_rows]
+        title = passages.title_offsets[passage_rows + 1] - passages.title_offsets[passage_rows]
+        body = passages.text_offsets[passage_rows + 1] - passages.text_offsets[passage_rows]
+        return asked, title * self.title, body
+
+    def _passage_pieces(self, rows: np.ndarray, title: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The first `kept` pieces of title, colon and body of each passage, end to end."""
+        titles = np.minimum(title, kept)
+        colons = np.minimum(title > 0, kept - titles)
+        bodies = kept - titles - colons
+        place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
+        in_title, in_body = place < np.repeat(titles, kept), place >= np.repeat(titles + colons, kept)
+        pieces = np.full(len(place), self._colon, np.int64)
+        store = self.passages
+        pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
+        pieces[in_body] = concat_runs(store.text_ids, store.text_offsets[rows], bodies)
+        return pieces
+
+
+def halves(batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8) -> tuple[TokenBatch, TokenBatch]:
+    """The first floor(n / 2) pieces of each sequence and the rest, each as [CLS] pieces [SEP], token types 0.
+
+    A separator between title and body is left out; a word may be cut, and its second part then begins with what counts
+    as the start of a word. Of a single piece the first half is empty.
+
+    Args:
+        batch: sequences; `values`, if any, go along.
+        pad_id: id of [PAD].
+        pad_to_multiple: the padded length is a multiple of this, but never more than that of `batch`.
+
+    Returns:
+        Two batches of one padded length and the rows of `batch`.
+
+    Example:
+        >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
+        >>> ones, special = torch.ones_like(ids), ids < 5
+        >>> one = TokenBatch(ids, ones, ones - 1, special, word_start=~special, rows=torch.arange(1))
+        >>> [half.input_ids.tolist() for half in halves(one, 0, pad_to_multiple=4)]
+        [[[2, 11, 3, 0]], [[2, 12, 13, 3]]]
+    """
+    count = (~batch.special).sum(1)
+    longest = int((count - count // 2).max()) + 2
+    length = min(-(-longest // pad_to_multiple) * pad_to_multiple, max(longest, batch.input_ids.shape[1]))
+    pieces = torch.argsort(batch.special.to(torch.int8), dim=1, stable=True)
+    first = _part(batch, pieces, torch.zeros_like(count), count // 2, length, pad_id)
+    return first, _part(batch, pieces, count // 2, count - count // 2, length, pad_id)
+
+
+def _part(batch: TokenBatch, pieces: Tensor, begin: Tensor, count: Tensor, length: int, pad_id: int) -> TokenBatch:
+    """Some pieces of each sequence in a new one; `pieces` `[batch, length]` are their columns, in order."""
+    place = torch.arange(length, device=count.device)[None, :]
+    inside = (place > 0) & (place <= count[:, None])
+    real = place < count[:, None] + 2
+    source = pieces.gather(1, (begin[:, None] + place - 1).clamp(0, pieces.shape[1] - 1))
+    closing = batch.input_ids.gather(1, (batch.attention_mask.sum(1) - 1)[:, None])
+    ids = torch.where(real, closing, pad_id)
+    ids = torch.where(inside, batch.input_ids.gather(1, source), ids)
+    ids[:, 0] = batch.input_ids[:, 0]
+    starts = batch.word_start.gather(1, source) | (place == 1)
+    values = None if batch.values is None else batch.values.gather(1, source).where(inside, 0.0)
+    return TokenBatch(ids, real.long(), torch.zeros_like(ids), ~inside, starts & inside, batch.rows, values)

@@ -1,0 +1,437 @@
+"""What fine-tuning learns from: queries with their known positives and hard negatives, and what is drawn in an epoch.
+
+SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive a query and epoch, and a contiguous cyclic
+window over a shuffled list of negatives, so that epochs walk through disjoint windows until the list is used up (210
+negatives, 15 a step: 14 epochs). The list is shuffled here by a hash and not when the file is built, and short lists
+are filled with random passages. Book: ideas/negatives, ideas/distillation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from dr_lib.errors import InputError
+from dr_lib.files import fresh_folder, read_json, write_json
+
+OVERLAP_BLOCK = 16_384
+ARRAYS = ("query_rows", "positives", "offsets", "negatives")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Training queries with positives and negatives, all as rows of their token stores.
+
+    Attributes:
+        query_rows: `[queries]` int64, each at most once.
+        positives: `[all positives]` int64, those of query i at `offsets[i]:offsets[i + 1]`, at least one each.
+        offsets: `[queries + 1]` int64.
+        negatives: `[queries, depth]` int32, -1 where a query has fewer.
+        passages: number of passages that may be drawn.
+
+    Raises:
+        InputError: a row outside its range, a query without positive, or a positive among a query's negatives.
+
+    Example:
+        >>> examples = Examples.of([4, 9], positives=[[0], [1, 2]], negatives=[[3, 5], [6, -1]], passages=8)
+        >>> len(examples), examples.offsets.tolist()
+        (2, [0, 1, 3])
+    """
+
+    query_rows: np.ndarray
+    positives: np.ndarray
+    offsets: np.ndarray
+    negatives: np.ndarray
+    passages: int
+
+    @classmethod
+    def of(
+        cls,
+        query_rows: Sequence[int] | np.ndarray,
+        positives: Sequence[Sequence[int] | np.ndarray],
+        negatives: Sequence[Sequence[int]] | np.ndarray | None = None,
+        *,
+        passages: int,
+    ) -> "Examples":
+        """Make examples from one list of positives a query; without `negatives` hard ones are drawn at random."""
+        counts = [len(rows) for rows in positives]
+        flat = np.concatenate([np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)])
+        given = np.zeros((len(counts), 0), np.int32) if negatives is None else np.asarray(negatives, dtype=np.int32)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages)
+
+    def save(self, folder: Path) -> None:
+        """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
+        with fresh_folder(Path(folder)) as draft:
+            for name in ARRAYS:
+                np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            write_json(draft / "examples.json", {"passages": self.passages})
+
+    @classmethod
+    def open(cls, folder: Path) -> "Examples":
+        """Open saved examples; the arrays stay on disk (memory-mapped).
+
+        Raises:
+            InputError: a file is missing or cut short, or the arrays do not fit each other.
+        """
+        folder = Path(folder)
+        passages = read_json(folder / "examples.json")["passages"]
+        return cls(*(_open_array(folder / f"{name}.npy") for name in ARRAYS), passages=passages)
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_ranges()
+        self._check_overlap()
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+    def counts(self, chosen: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Number of known positives of the chosen queries, int64."""
+        return self.offsets[1:][chosen] - self.offsets[:-1][chosen]
+
+    def places_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where in `positives` those of the chosen queries stand, one after the other, and where each query's begin."""
+        counts = self.counts(chosen)
+        first = np.cumsum(counts) - counts
+        return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
+
+    def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positives of the chosen queries one after the other, and where each query's own ones begin."""
+        places, first = self.places_of(chosen)
+        return self.positives[places], first
+
+    def _check_shapes(self) -> None:
+        queries = len(self.query_rows)
+        if queries == 0:
+            raise InputError("no training query", where="query_rows", fix="Give at least one query with a positive.")
+        lengths = {"offsets": len(self.offsets) - 1, "negatives": len(self.negatives)}
+        for name, length in lengths.items():
+            if length != queries:
+                raise InputError(f"{length} rows for {queries} queries", where=name, fix="Give one for each query.")
+        if len(np.unique(self.query_rows)) != queries:
+            raise InputError("a query appears twice", where="query_rows", fix="Join its positives into one list.")
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.positives):
+            raise InputError("do not span the positives", where="offsets", fix="Begin at 0 and end at their number.")
+        if (missing := self.counts() < 1).any():
+            row = self.query_rows[missing.argmax()]
+            raise InputError(f"query row {row} has no positive", where="positives", fix="Leave such queries out.")
+
+    def _check_ranges(self) -> None:
+        fix = f"Rows run from 0 to {self.passages - 1}."
+        if self.positives.min() < 0 or self.positives.max() >= self.passages:
+            raise InputError("row outside the passages", where="positives", fix=fix)
+        if self.negatives.size and (self.negatives.min() < -1 or self.negatives.max() >= self.passages):
+            raise InputError("row outside the passages", where="negatives", fix=f"{fix} Fill up with -1.")
+        if self.counts().max() >= self.passages:
+            raise InputError("a query to which every passage is positive", where="positives", fix="Leave it out.")
+
+    def _check_overlap(self) -> None:
+        owners = np.repeat(np.arange(len(self)), self.counts())
+        for start in range(0, len(owners), OVERLAP_BLOCK):  # in blocks: the whole comparison would not fit in memory
+            owner, own = owners[start : start + OVERLAP_BLOCK], self.positives[start : start + OVERLAP_BLOCK]
+            clash = (self.negatives[owner] == own[:, None]).any(axis=1)
+            if clash.any():
+                row, passage = self.query_rows[owner[clash.argmax()]], own[clash.argmax()]
+                raise InputError(
+                    f"passage {passage} is a positive of query row {row} and one of its negatives",
+                    where="negatives",
+                    fix="Drop known positives when mining.",
+                )
+
+
+def _open_array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make the examples again.") from None
+
+
+def text_hash(*parts: str) -> int:
+    """A 64-bit hash (signed) of some texts together, the same in every process.
+
+    Example:
+        >>> text_hash("a", "b") == text_hash("ab"), text_hash("a") == text_hash("a")
+        (False, True)
+    """
+    digest = blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number equal hashes alike, in order of first appearance.
+
+    Args:
+        hashes: `[n]` int64.
+
+    Returns:
+        The row of each, `[n]` int64, and where each row appears first, `[distinct]` int64 ascending.
+
+    Example:
+        >>> rows, first = distinct_rows(np.array([7, 3, 7, 5]))
+        >>> rows.tolist(), first.tolist()
+        ([0, 1, 0, 2], [0, 1, 3])
+    """
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return number[inverse], first[order]
+
+
+def group_examples(
+    positive_queries: np.ndarray,
+    positive_passages: np.ndarray,
+    negative_queries: np.ndarray | None = None,
+    negative_passages: np.ndarray | None = None,
+    *,
+    passages: int,
+    depth: int | None = None,
+) -> Examples:
+    """Join the pairs of each query.
+
+    Args:
+        positive_queries, positive_passages: `[pairs]` int64 rows; a pair may repeat.
+        negative_queries, negative_passages: the same for passages known not to answer; those that are a positive of
+            their query, and queries without positive, are left out.
+        passages: number of passages.
+        depth: most negatives a query, the first ones given; None keeps all.
+
+    Returns:
+        Examples of all queries with a positive, by ascending row, positives ascending.
+
+    Raises:
+        InputError: a row outside the passages, or no pair.
+
+    Example:
+        >>> answers, others = (np.array([4, 2, 4]), np.array([1, 0, 3])), (np.array([4, 4]), np.array([3, 2]))
+        >>> made = group_examples(*answers, *others, passages=5)
+        >>> made.query_rows.tolist(), made.positives.tolist(), made.negatives.tolist()
+        ([2, 4], [0, 1, 3], [[-1], [2]])
+    """
+    keys = np.unique(positive_queries * passages + positive_passages)
+    owners, positives = np.divmod(keys, max(passages, 1))
+    rows, counts = np.unique(owners, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    negatives = np.zeros((len(rows), 0), np.int32)
+    if negative_queries is not None and negative_passages is not None and len(negative_queries):
+        negatives = _negatives(keys, rows, negative_queries, negative_passages, passages, depth)
+    return Examples(rows, positives, offsets, negatives, passages)
+
+
+def _negatives(
+    positive_keys: np.ndarray, rows: np.ndarray, queries: np.ndarray, found: np.ndarray, passages: int,
+    depth: int | None,
+) -> np.ndarray:  # fmt: skip
+    """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
+    keys = queries * passages + found
+    _, first = np.unique(keys, return_index=True)
+    usable = np.zeros(len(keys), bool)
+    usable[first] = True
+    usable &= ~np.isin(keys, positive_keys, kind="sort") & np.isin(queries, rows, kind="sort")
+    queries, found = queries[usable], found[usable]
+    order = np.argsort(queries, kind="stable")
+    owner = np.searchsorted(rows, queries[order])
+    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    width = int(rank.max(initial=-1)) + 1 if depth is None else min(depth, int(rank.max(initial=-1)) + 1)
+    table = np.full((len(rows), width), -1, np.int32)
+    kept = rank < width
+    table[owner[kept], rank[kept]] = found[order][kept]
+    return table
+
+
+def merge_examples(first: Examples, second: Examples) -> Examples:
+    """The queries of both, each with all its positives, and the negatives of the first before those of the second.
+
+    What is a positive in either is a negative in neither, and a negative that both list stands once.
+
+    Args:
+        first, second: examples whose rows mean the same queries and passages.
+
+    Returns:
+        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands.
+
+    Raises:
+        InputError: examples about collections of different sizes.
+
+    Example:
+        >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
+        >>> made = Examples.of([4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8)
+        >>> both = merge_examples(given, made)
+        >>> both.query_rows.tolist(), both.positives.tolist(), both.negatives.tolist()
+        ([4, 9], [0, 5, 2], [[3, -1, -1, 6], [-1, -1, 1, -1]])
+    """
+    if first.passages != second.passages:
+        problem = f"{first.passages} passages in one, {second.passages} in the other"
+        raise InputError(problem, where="examples", fix="Put together what was made from one collection.")
+    rows, span = np.union1d(first.query_rows, second.query_rows), first.passages
+    places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
+    keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
+    owners, positives = np.divmod(keys, span)
+    width = first.negatives.shape[1]
+    lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
+    lists[places[0], :width], lists[places[1], width:] = first.negatives, second.negatives
+    pairs = np.where(lists >= 0, np.arange(len(rows))[:, None] * span + lists, -1)
+    repeated = np.isin(pairs, keys)
+    repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
+    lists[repeated] = -1
+    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span)
+
+
+def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
+    """One number for each pair of a query's place and a positive."""
+    return np.repeat(places, examples.counts()) * examples.passages + examples.positives
+
+
+def hash64(*numbers: np.ndarray | int) -> np.ndarray:
+    """A 64-bit hash of whole numbers, element by element with broadcasting (the splitmix64 finaliser, chained).
+
+    Example:
+        >>> bool(hash64(7, np.arange(3))[1] == hash64(7, 1)[0])
+        True
+    """
+    state = np.zeros(1, dtype=np.uint64)
+    for number in numbers:
+        part = np.atleast_1d(np.asarray(number)).astype(np.uint64)
+        state = (state ^ part) + np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+    """Passage rows `[batch]` int64: of each chosen query the positive number (epoch + seed) modulo its positives."""
+    return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
+
+
+def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
+    """Negatives of each chosen query in this epoch.
+
+    Args:
+        examples: queries, positives and negatives.
+        chosen: `[batch]` numbers of queries in `examples`.
+        count: negatives a query.
+        seed: below 2^63.
+        epoch: from 0.
+
+    Returns:
+        `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the window from
+        (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole and filled with random passages,
+        other ones in each epoch.
+    """
+    listed = examples.negatives[chosen].astype(np.int64)
+    available = (listed >= 0).sum(axis=1)
+    start = (epoch + seed) % 2**31 * count % np.maximum(available, 1)
+    start[available < count] = 0
+    slot = start[:, None] + np.arange(count)
+    short = np.arange(count) >= available[:, None]
+    drawn = np.zeros_like(slot)
+    if listed.shape[1]:
+        order = _shuffled(listed, examples.query_rows[chosen], seed)
+        drawn = np.take_along_axis(order, slot % np.maximum(available, 1)[:, None], axis=1)
+    if short.any():
+        drawn[short] = _random_negatives(examples, chosen, count, seed=seed, epoch=epoch)[short]
+    return drawn
+
+
+def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarray:
+    """Each row of `listed` in an order of its own that depends on (seed, query); -1 goes to the end."""
+    keys = hash64(seed, query_rows[:, None], np.arange(listed.shape[1])[None, :])
+    keys[listed < 0] = np.iinfo(np.uint64).max
+    return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
+
+
+def _random_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
+    """`[batch, count]` passages by hash; one that is a known positive of its query moves on to the next that is not."""
+    query, slot = examples.query_rows[chosen][:, None], np.arange(count)[None, :]
+    drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
+    positives, first = examples.positives_of(chosen)
+    owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
+    while (wrong := np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)).any():
+        drawn[wrong] = (drawn[wrong] + 1) % examples.passages
+    return drawn
+
+
+def known_positives(
+    examples: Examples, chosen: np.ndarray, columns: np.ndarray, *, passages_per_query: int, first: int = 0
+) -> np.ndarray:
+    """Where a passage of the batch is a known positive of a query.
+
+    Args:
+        examples: queries and positives.
+        chosen: `[batch]` numbers of queries in `examples`.
+        columns: `[columns]` passage rows, of this batch and of those of other processes.
+        passages_per_query: n.
+        first: column where this batch begins; query i's own positive is in column first + i * n.
+
+    Returns:
+        `[batch, columns]` bool; False in the query's own positive column, True in a repetition of that passage.
+    """
+    positives, begin = examples.positives_of(chosen)
+    known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
+    batch = np.arange(len(chosen))
+    known[batch, first + batch * passages_per_query] = False
+    return known
+
+
+@dataclass(frozen=True)
+class TeacherScores:
+    """Scores beside `Examples`.
+
+    Attributes:
+        positives: `[all positives]` float32, beside `Examples.positives`.
+        negatives: `[queries, depth]` float32, beside `Examples.negatives`; any number where there is no passage.
+
+    Example:
+        >>> examples = Examples.of([0], positives=[[4]], negatives=[[7, 2]], passages=9)
+        >>> teacher = TeacherScores(np.array([3.0]), np.array([[1.0, -1.0]]))
+        >>> teacher.of(examples, np.array([0]), np.array([[4, 2, 5]]))
+        array([[ 3., -1., nan]], dtype=float32)
+    """
+
+    positives: np.ndarray
+    negatives: np.ndarray
+
+    def of(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Scores `[batch, n]` float32 of passages; NaN where the teacher has not read that pair.
+
+        Args:
+            examples: what the scores stand beside.
+            chosen: `[batch]` numbers of queries in `examples`.
+            rows: `[batch, n]` passage rows.
+
+        Raises:
+            InputError: another number of positives or negatives than the examples have.
+        """
+        for name in ("positives", "negatives"):
+            scored, listed = getattr(self, name).shape, getattr(examples, name).shape
+            if scored != listed:
+                raise InputError(f"{scored} scores for {listed} {name}", where="teacher", fix="Score these examples.")
+        return np.fmax(self._of_positives(examples, chosen, rows), self._of_negatives(examples, chosen, rows))
+
+    def _of_negatives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        same = rows[:, :, None] == examples.negatives[chosen][:, None, :]
+        column = same.argmax(axis=2)
+        found = np.take_along_axis(self.negatives[chosen].astype(np.float32), column, axis=1)
+        return np.where(same.any(axis=2), found, np.float32(np.nan))
+
+    def _of_positives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        places, _ = examples.places_of(chosen)
+        owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
+        found = np.full(rows.shape, np.nan, np.float32)
+        pair, column = np.nonzero(rows[owner] == examples.positives[places][:, None])
+        found[owner[pair], column] = self.positives[places[pair]]
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write `positives.npy` and `negatives.npy` into `folder`, float32."""
+        np.save(folder / "positives.npy", self.positives.astype(np.float32))
+        np.save(folder / "negatives.npy", self.negatives.astype(np.float32))
+
+    @classmethod
+    def open(cls, folder: Path) -> "TeacherScores":
+        """Read what `save` wrote."""
+        return cls(np.load(folder / "positives.npy"), np.load(folder / "negatives.npy"))
