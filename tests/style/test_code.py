@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "dr_lib"
 MODULES = sorted(path for path in LIBRARY.rglob("*.py"))
 ORDER = (
-    ("errors", "files", "places"), ("collections",), ("tokens",), ("masking",), ("models", "losses", "pairs"),
-    ("objectives",), ("training",), ("retrieval",), ("evaluation",), ("materials",), ("lab",), ("report",),
-    ("__main__",),
+    ("errors", "files", "places"), ("settings", "stages"), ("collections",), ("tokens",), ("masking", "losses"),
+    ("models",), ("training",), ("pairs",), ("objectives", "retrieval"), ("materials", "evaluation"), ("lab",),
+    ("report",), ("__main__",),
 )  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
