@@ -18,8 +18,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import encode, exact_scores
-from dr_lib.tokens import TokenStore
-from dr_lib.tokens.layout import Side
+from dr_lib.tokens import Side, TokenStore
 
 CONTEXT_LENGTH = 256
 

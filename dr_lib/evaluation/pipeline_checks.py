@@ -7,8 +7,8 @@ that prefers a negative. Page of the book: ideas/pipeline.
 
 import numpy as np
 
-from dr_lib.pairs import Examples, TeacherScores
 from dr_lib.retrieval import Ranking
+from dr_lib.training import Examples, TeacherScores
 
 
 def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:

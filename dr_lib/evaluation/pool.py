@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.retrieval.encode import plan
-from dr_lib.tokens import TokenStore
-from dr_lib.tokens.layout import Side, Title
-from dr_lib.training.runtime import precision as choose_precision
+from dr_lib.tokens import Side, Title, TokenStore
+from dr_lib.training.machine import precision as choose_precision
 
 SCORE_BYTES = 1 << 28
 BLOCK = 1 << 15

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dr_lib.evaluation import pipeline_checks as checks
-from dr_lib.pairs import Examples, TeacherScores
 from dr_lib.retrieval import Ranking
+from dr_lib.training import Examples, TeacherScores
 
 RNG = np.random.default_rng(1)
 QUERIES, PASSAGES, DEPTH, LISTED = 7, 30, 9, 4
