@@ -243,7 +243,7 @@ def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
 def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
     """Every run by its label, in a fresh cache below `work`."""
     os.environ["DR_CACHE"] = str(work / "cache")
-    with mock.patch("dr_lib.training.runtime.has_bf16", lambda where: False):
+    with mock.patch("dr_lib.training.machine.has_bf16", lambda where: False):
         recipe, cache = recipe_on(make_base(work / "base")), lab.Cache(work / "stages", announce=lambda line: None)
         for label, one, unfold in runs(recipe, work):
             yield label, measure(label, one, unfold, cache)
