@@ -11,14 +11,19 @@ from dr_lib.collections.dialogue import CandidateSet, load_candidates, read_exch
 from dr_lib.collections.dialogue_formats import Exchange
 from dr_lib.collections.loading import load
 from dr_lib.collections.made import made_dialogues, made_sentence_pairs
+from dr_lib.collections.rows import document_numbers, id_chunks, judged_rows, rows_of
 
 __all__ = [
     "CandidateSet",
     "Collection",
     "Exchange",
+    "document_numbers",
+    "id_chunks",
+    "judged_rows",
     "load",
     "load_candidates",
     "made_dialogues",
     "made_sentence_pairs",
     "read_exchanges",
+    "rows_of",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import numpy as np
 
+from dr_lib.collections.rows import document_numbers, judged_rows
 from dr_lib.errors import InputError
 
 
@@ -109,9 +110,18 @@ class Collection:
             self._grades[split] = grades
         return self._grades[split]
 
-    def text_for_pretraining(self) -> np.ndarray:
-        """Rows of the passages that pre-training may read: all of them, since the target corpus is known beforehand."""
-        return np.arange(len(self.passages))
+    def relevant_rows(self, split: str, grade: int = 1) -> list[np.ndarray]:
+        """Rows of the relevant passages of each query of a split, in the order of `queries`.
+
+        Args:
+            split: a name from `splits`.
+            grade: lowest grade that counts.
+        """
+        return judged_rows(self.qrels(split), self.queries(split)["id"][:], self.passages["id"], grade)
+
+    def documents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Number of each passage's document and its place there, `[passages]` int64; without one it is its own."""
+        return document_numbers(self.passages["doc"]), np.asarray(self.passages["position"][:], np.int64)
 
     def sample(
         self,

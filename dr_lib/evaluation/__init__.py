@@ -36,7 +36,6 @@ from dr_lib.evaluation.pipeline_checks import (
     share_marked,
     teacher_on_lists,
 )
-from dr_lib.evaluation.pool import ProxyPool, ProxyValidation, proxy_ranks
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
 from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY, passage_similarities
 from dr_lib.evaluation.statistics import (
@@ -71,8 +70,6 @@ __all__ = [
     "NluTask",
     "PairResult",
     "Paper",
-    "ProxyPool",
-    "ProxyValidation",
     "Scores",
     "SentenceClassifier",
     "SpreadResult",
@@ -107,7 +104,6 @@ __all__ = [
     "paired_difference",
     "passage_similarities",
     "positive_first",
-    "proxy_ranks",
     "r_precision",
     "randomisation_tests",
     "rank_candidates",

@@ -30,8 +30,7 @@ from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.statistics import Interval, interval_of
 from dr_lib.models import first_states
 from dr_lib.places import find_data
-from dr_lib.retrieval.encode import plan
-from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens import TokenBatch, TokenStore, plan_by_length
 from dr_lib.training import TrainSettings, train
 
 FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
@@ -270,7 +269,7 @@ def predict(classifier: SentenceClassifier, store: TokenStore, max_length: int) 
     outputs = torch.empty(len(store), classifier.output.out_features)
     device = classifier.output.weight.device
     classifier.eval()
-    for rows in plan(store.lengths(max_length, "pair"), TOKENS_AT_ONCE, max_length):
+    for rows in plan_by_length(store.lengths(max_length, "pair"), TOKENS_AT_ONCE, max_length):
         batch = store.batch(rows, max_length=max_length, title="pair").to(device)
         outputs[torch.from_numpy(rows)] = classifier.logits(batch).cpu()
     if classifier.task.classes:

@@ -13,20 +13,22 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
-from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate_split, holds_answer
+from dr_lib.evaluation import evaluate_split, holds_answer
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
-from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 from dr_lib.training import (
     BiEncoder,
     DistilledBiEncoder,
     Examples,
+    PoolValidation,
     RetrievalBatches,
     TeacherScores,
     Validation,
+    ValidationPool,
     load_weights,
     machine,
     merge_examples,
@@ -184,14 +186,16 @@ def validation_of(
     able = np.array([row for row, found in enumerate(positives) if len(found)])
     chosen = np.sort(np.random.default_rng([spec.seed, LOOKS]).permutation(able)[: spec.queries])
     ranking = retrieval.Ranking.open(inputs["asked_ranking"] / "ranking")
-    pool = ProxyPool.of(chosen, [positives[row] for row in chosen], np.asarray(ranking.rows)[chosen])
-    look = ProxyValidation(
+    pool = ValidationPool.of(chosen, [positives[row] for row in chosen], np.asarray(ranking.rows)[chosen])
+    look = PoolValidation(
         pool, TokenStore.open(inputs["asked"] / "store"), TokenStore.open(inputs["passages"] / "store"),
-        query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title,
+        layout=Layout(
+            query_length=recipe.query_length, passage_length=recipe.passage_length, title=recipe.title,
+            query_side=recipe.query_side or "right",
+        ),
         normalise=options.normalise, tokens_per_batch=encoding_budget(), precision=options.precision,
-        query_side=recipe.query_side or "right",
     )  # fmt: skip
-    return Validation(lambda _: look(encoder, passage_encoder).mean("MRR"), spec.every, spec.keep)
+    return Validation(lambda _: look(encoder, passage_encoder)["MRR"].mean(), spec.every, spec.keep)
 
 
 def start_encoder(

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.retrieval.ranking import open_array
-from dr_lib.tokens import Side, Title, TokenStore, padded_length
+from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training.machine import precision as choose_precision
 
 MULTIPLE = 8
@@ -77,7 +77,7 @@ def encode(
     path.parent.mkdir(parents=True, exist_ok=True)
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else choose_precision(precision, device)
-    batches = plan(store.lengths(max_length, title), tokens_per_batch, max_length)
+    batches = plan_by_length(store.lengths(max_length, title), tokens_per_batch, max_length)
     layout = {"max_length": max_length, "title": title, "side": side}
     settings = (store.digest, layout, tokens_per_batch, dtype, how, normalise, weights_digest(encoder))
     draft = _Draft(path, json_digest(list(settings)), len(store), np.dtype(dtype))
@@ -94,25 +94,6 @@ def encode(
             waiting = None if started is None else (rows, started)
         bar.close()
     return draft.finish()
-
-
-def plan(lengths: np.ndarray, tokens_per_batch: int, max_length: int) -> list[np.ndarray]:
-    """Cut the rows into batches: longest first, `tokens_per_batch // padded length` rows each.
-
-    A length has one batch size, so shapes are at most as many as padded lengths, plus the last batch.
-
-    Example:
-        >>> [batch.tolist() for batch in plan(np.array([5, 16, 9, 8, 1]), 16, 32)]
-        [[1], [2], [3, 0], [4]]
-    """
-    order = np.argsort(-lengths, kind="stable")
-    padded = padded_length(lengths[order], MULTIPLE, max_length)
-    batches, start = [], 0
-    while start < len(order):
-        stop = start + max(1, tokens_per_batch // int(padded[start]))
-        batches.append(order[start:stop])
-        start = stop
-    return batches
 
 
 def _start(

@@ -13,9 +13,8 @@ from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder
-from dr_lib.retrieval.encode import plan
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.tokens import QueryPassagePairs
+from dr_lib.tokens import QueryPassagePairs, plan_by_length
 from dr_lib.training import Examples, TeacherScores
 from dr_lib.training.machine import precision as choose_precision
 
@@ -64,7 +63,8 @@ def score_pairs(
         ):
             for start in range(0, len(query_rows), PAIRS_AT_ONCE):
                 asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
-                batches, parts = plan(crossing.lengths(asked, rows), tokens_per_batch, crossing.max_length), []
+                lengths, parts = crossing.lengths(asked, rows), []
+                batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
                 for chosen in batches:
                     parts.append(cross_encoder(crossing.batch(asked[chosen], rows[chosen]).to(device)))
                     bar.update(len(chosen))

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dr_lib.collections import id_chunks, rows_of
 from dr_lib.errors import InputError
-from dr_lib.retrieval.rows import id_chunks, rows_of
 
 COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 

@@ -10,14 +10,31 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.settings import Settings
 from dr_lib.tokens.batch import TokenBatch
 
 Title = Literal["pair", "joined", "none"]
 Side = Literal["right", "left"]
 SHORTEST = 4
+
+
+class Layout(Settings):
+    """How the texts of a run become sequences.
+
+    Args:
+        title: how a title joins its passage: two segments, one, or not at all.
+        passage_length, query_length: longest sequences in pieces, special tokens included.
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ section 3.3).
+    """
+
+    title: Title = "pair"
+    passage_length: int = Field(default=144, gt=3)
+    query_length: int = Field(default=32, gt=2)
+    query_side: Side = "right"
 
 
 @dataclass(frozen=True)

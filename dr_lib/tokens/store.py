@@ -20,11 +20,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.stages import stage
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Side, Slice, Title, check_layout, padded_length, to_batch, truncate, values_to_batch
-from dr_lib.tokens.tokenizer import special_ids, tokenizer_digest
+from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
 REBUILD = "Build the store again."
 
@@ -486,3 +488,16 @@ def _finite(values: np.ndarray, dtype: str) -> np.ndarray:
     if not np.isfinite(values).all():
         raise InputError(f"a value is not a finite {dtype}", where="blocks", fix="Give finite numbers, or float32.")
     return values
+
+
+@stage()
+def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
+    """`store/`: titles and texts of the passages as token ids; the same for all models that share a tokenizer."""
+    words = load_tokenizer(tokenizer)
+    TokenStore.build(collection.passages, words, folder / "store", columns=("title", "text"))
+
+
+@stage()
+def query_tokens(folder: Path, collection: Collection, tokenizer: Path | str, *, split: str) -> None:
+    """`store/`: the queries of a split as token ids."""
+    TokenStore.build(collection.queries(split), load_tokenizer(tokenizer), folder / "store", columns=("text",))

@@ -16,6 +16,8 @@ from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Side, Title, check_layout, padded_length
 from dr_lib.tokens.store import TokenStore, check_rows
 
+ENCODING_MULTIPLE = 8  # padded lengths in encoding: few shapes ever reach a model
+
 
 def plan_epoch(
     lengths: np.ndarray,
@@ -195,3 +197,22 @@ def _checked_subset(rows: np.ndarray | None, size: int) -> np.ndarray:
     if len(np.unique(rows)) != len(rows):
         raise InputError("a row occurs twice", where="rows", fix="Give each row once.")
     return rows
+
+
+def plan_by_length(lengths: np.ndarray, tokens_per_batch: int, max_length: int) -> list[np.ndarray]:
+    """Cut the rows into batches: longest first, `tokens_per_batch // padded length` rows each.
+
+    A length has one batch size, so shapes are at most as many as padded lengths, plus the last batch.
+
+    Example:
+        >>> [batch.tolist() for batch in plan_by_length(np.array([5, 16, 9, 8, 1]), 16, 32)]
+        [[1], [2], [3, 0], [4]]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    padded = padded_length(lengths[order], ENCODING_MULTIPLE, max_length)
+    batches, start = [], 0
+    while start < len(order):
+        stop = start + max(1, tokens_per_batch // int(padded[start]))
+        batches.append(order[start:stop])
+        start = stop
+    return batches

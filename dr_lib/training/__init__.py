@@ -15,14 +15,32 @@ from dr_lib.training.examples import (
 )
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
-from dr_lib.training.reranker import Reranker, RerankerLoss
-from dr_lib.training.settings import TrainSettings
+from dr_lib.training.machine import bert_work
+from dr_lib.training.reranker import Reranker, RerankerLoss, cross_encoder
+from dr_lib.training.retriever import retriever, training_examples, untuned
+from dr_lib.training.settings import (
+    CrossEncoderTraining,
+    Distillation,
+    Finetuning,
+    GeneratorTraining,
+    Pretraining,
+    Training,
+    TrainSettings,
+    ValidationSettings,
+)
+from dr_lib.training.validation import PoolValidation, ValidationPool, pool_ranks
 
 __all__ = [
     "BiEncoder",
+    "CrossEncoderTraining",
+    "Distillation",
     "DistilledBiEncoder",
     "Examples",
+    "Finetuning",
+    "GeneratorTraining",
     "PairBatches",
+    "PoolValidation",
+    "Pretraining",
     "Reranker",
     "RerankerLoss",
     "RetrievalBatch",
@@ -30,8 +48,13 @@ __all__ = [
     "TeacherScores",
     "TrainLog",
     "TrainSettings",
+    "Training",
     "TrainingError",
     "Validation",
+    "ValidationPool",
+    "ValidationSettings",
+    "bert_work",
+    "cross_encoder",
     "distinct_rows",
     "gather_batch",
     "group_examples",
@@ -40,6 +63,10 @@ __all__ = [
     "machine",
     "merge_examples",
     "newest_checkpoint",
+    "pool_ranks",
+    "retriever",
     "text_hash",
     "train",
+    "training_examples",
+    "untuned",
 ]

@@ -4,13 +4,22 @@ SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teache
 ideas/distillation.
 """
 
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
-from dr_lib.tokens import TokenBatch
+from dr_lib.collections import Collection
+from dr_lib.models import CrossEncoder
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.training import machine
+from dr_lib.training.batches import PairBatches
+from dr_lib.training.loop import train
+from dr_lib.training.retriever import training_examples
+from dr_lib.training.settings import CrossEncoderTraining
 
 RerankerLoss = Literal["listwise", "pointwise"]
 Gradient = Literal["paper", "released"]
@@ -81,3 +90,47 @@ def positives_first(scores: Tensor) -> Tensor:
     """Share of lists `[queries, passages]` whose first score is above all others; a tie counts as a miss."""
     scores = scores.detach()
     return (scores[:, 0] > scores[:, 1:].amax(1)).float().mean()
+
+
+@stage(resumable=True)
+def cross_encoder(
+    folder: Path,
+    start: Path,
+    passages: Path,
+    queries: Path,
+    collection: Collection,
+    negatives: Path | None = None,
+    *,
+    training: CrossEncoderTraining,
+    loss: RerankerLoss,
+    title: bool,
+    dropout: float | None,
+    seed: int,
+    share: float | None = None,
+    share_seed: int = 0,
+) -> None:
+    """`model/`: a cross-encoder trained on the training queries; `log.json`.
+
+    Args:
+        folder: where to write.
+        start: the encoder it starts from.
+        passages, queries: their tokens in its own vocabulary (`store/`).
+        collection: whose training queries are learned.
+        negatives: `negatives.npy`, of BM25 or mined; None draws passages at random.
+        training: how it is trained.
+        loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be probabilities.
+        title: whether it reads titles.
+        dropout: None keeps what the start says.
+        seed: of head and training.
+        share, share_seed: share of the training queries, as in `training_examples`.
+    """
+    encoder = CrossEncoder.from_pretrained(
+        start, dropout=dropout, device=machine.device(), seed=seed, length=training.length, title=title
+    )
+    pairs = encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
+    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
+    each = training.negatives + 1
+    batches = PairBatches(pairs, examples, batch_queries=training.batch_queries, passages_per_query=each, seed=seed)
+    module = Reranker(encoder, passages_per_query=each, loss=loss, gradient=training.gradient, r_drop=training.r_drop)
+    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder")
+    encoder.save(folder / "model")

@@ -4,31 +4,14 @@ The defaults follow the common ground of the released codes (linear warm-up and 
 Book: practice/gpu explains which of them to change first.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from dr_lib.errors import InputError
-
-# These change speed or safety, never a weight: a run may continue under other values of them.
-NOT_PART_OF_IDENTITY = frozenset({"checkpoint_every", "log_every"})
+from dr_lib.settings import Settings
 
 
-def input_error(error: ValidationError, model: type[BaseModel]) -> InputError:
-    """Turn the first complaint of pydantic about `model` into our error, naming the field and the way out."""
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or model.__name__
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(sorted(model.model_fields))
-        return InputError("unknown setting", where=field, fix=f"Valid settings are {known}.")
-    if first["type"] == "missing":
-        return InputError("setting is missing", where=field, fix=f"Give {field} a value.")
-    problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-    given = "" if first["type"] == "value_error" else f" (got {first['input']!r})"
-    return InputError(problem + given, where=field, fix="Correct this setting.")
-
-
-class TrainSettings(BaseModel):
+class TrainSettings(Settings):
     """Numbers that steer one training run.
 
     Args:
@@ -56,10 +39,10 @@ class TrainSettings(BaseModel):
         10
         >>> TrainSettings(steps=0, learning_rate=3e-4)
         Traceback (most recent call last):
-        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this setting.
+        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every"})
 
     steps: int = Field(gt=0)
     learning_rate: float = Field(gt=0)
@@ -76,16 +59,6 @@ class TrainSettings(BaseModel):
     compile: bool = False
     log_every: int = Field(default=10, gt=0)
 
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise input_error(error, type(self)) from None
-
-    # Without this mark pydantic would call the constructor above for nested settings too, and a recipe's error
-    # would name `pretraining` only where it can name `pretraining.steps`.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
-
     @model_validator(mode="after")
     def _check_betas(self) -> "TrainSettings":
         if not all(0 <= beta < 1 for beta in self.betas):
@@ -99,4 +72,168 @@ class TrainSettings(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a weight, as plain JSON; a checkpoint may only continue under equal ones."""
-        return self.model_dump(mode="json", exclude=set(NOT_PART_OF_IDENTITY))
+        return self.model_dump(mode="json", exclude=set(TrainSettings.unkeyed))
+
+
+class Training(TrainSettings):
+    """Settings of one training stage. The seed is the recipe's, so it cannot be set here.
+
+    Keys hold neither the intervals of checkpoints and log lines nor the place of a public model, which is an argument.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = TrainSettings.unkeyed | {"seed", "model"}
+    seed: int = Field(default=0, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_seed(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "seed" in values:
+            raise ValueError("the seed is set once for the whole recipe (key seed)")
+        return values
+
+    def with_seed(self, seed: int) -> TrainSettings:
+        """The plain training settings, with the recipe's seed."""
+        names = set(TrainSettings.model_fields) - {"seed"}
+        return TrainSettings(**self.model_dump(include=names), seed=seed)
+
+
+class Pretraining(Training):
+    """Pre-training (SimLM Table 11: batch 2048 passages, 4,000 warm-up steps of 80,000, rate 3e-4).
+
+    Args:
+        tokens_per_batch: padded tokens of one micro-batch.
+    """
+
+    steps: int = Field(default=80_000, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0)
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    tokens_per_batch: int = Field(default=16_384, gt=0)
+
+
+class GeneratorTraining(Training):
+    """Training of the question generator or of the continuation model, where no public checkpoint is named.
+
+    Args:
+        model: name or folder of a ready model with its own tokenizer; None trains one here from the base model.
+        tokens_per_batch: padded tokens of one micro-batch, of passage and question together.
+    """
+
+    model: str | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=5e-4, gt=0)
+    tokens_per_batch: int = Field(default=16_384, gt=0)
+
+
+class ValidationSettings(Settings):
+    """Validation of a retriever while it is trained: MRR over a small pool in memory (DPR-PAQ, section 3.3).
+
+    The pool holds the relevant passages of some queries and what BM25 finds for them (`ValidationPool`).
+
+    Args:
+        every: updates between two validations.
+        queries: number of queries, drawn from `split`.
+        per_query: first passages of BM25's ranking that each query brings (the paper: up to 50).
+        keep: the weights that the training ends with, "best" or "last"; with "best" the last ones are kept beside them.
+        split: where the queries come from, never the split that is reported.
+        seed: of the draw, the same for all seeds of a study.
+    """
+
+    every: int = Field(default=200, gt=0)
+    queries: int = Field(default=500, gt=0)
+    per_query: int = Field(default=50, gt=0)
+    keep: Literal["best", "last"] = "best"
+    split: str = "dev"
+    seed: int = Field(default=0, ge=0)
+
+
+class Finetuning(Training):
+    """Fine-tuning with hard negatives (SimLM Table 13).
+
+    Args:
+        batch_queries: queries of one step.
+        negatives: hard negatives a query.
+        temperature: tau, by which cosine similarities are divided.
+        normalise: compare unit vectors (cosine) instead of raw inner products.
+        blocks: which terms the denominator has, see `losses.contrastive`.
+        shared: one encoder for queries and passages, or two that start equal.
+        chunk: texts encoded at a time, where a batch does not fit in memory (`models.encode_in_chunks`); chunks round
+            differently, so it is part of the key.
+        validation: looks at dev queries on the way, and which weights are kept; None trains to the end unseen.
+        projection: Linear and LayerNorm over the vector (DPR-PAQ for RoBERTa), going on from those of pre-training
+            where it had some; None has none.
+        alpha: weight of PAIR's passage-centric loss; None leaves it to pre-training, as the paper does.
+        pseudo_labels: learn from pseudo-labels of the training queries beside the given ones (PAIR section 3.4), made
+            as `auxiliary.pseudo_labels` says.
+    """
+
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=2e-5, gt=0)
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    batch_queries: int = Field(default=64, gt=1)
+    negatives: int = Field(default=15, ge=0)
+    temperature: float = Field(default=0.02, gt=0)
+    normalise: bool = True
+    blocks: Literal["released", "paper", "query_passage"] = "released"
+    shared: bool = True
+    chunk: int | None = Field(default=None, gt=0)
+    validation: ValidationSettings | None = None
+    projection: Literal[True] | None = None
+    alpha: float | None = Field(default=None, ge=0, le=1)
+    pseudo_labels: bool | None = None
+
+
+class Distillation(Finetuning):
+    """Fine-tuning on the re-ranker's scores (SimLM Table 13: 23 negatives, rate 3e-5, contrastive weight 0.2).
+
+    Args:
+        contrastive_weight: weight of the contrastive loss beside the KL divergence.
+        teacher_temperature: teacher scores are divided by it.
+        mean: reduction of the KL divergence, see `losses.distillation`.
+        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's first
+            `mining.depth` and the random ones; None takes all, which is many pairs to score.
+    """
+
+    negatives: int = Field(default=23, gt=0)
+    learning_rate: float = Field(default=3e-5, gt=0)
+    contrastive_weight: float = Field(default=0.2, ge=0)
+    teacher_temperature: float = Field(default=1.0, gt=0)
+    mean: Literal["query", "element"] = "query"
+    teacher_negatives: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _given_labels_alone(self) -> "Distillation":
+        if self.pseudo_labels:
+            raise ValueError("a teacher's scores stand beside the given labels alone (key pseudo_labels)")
+        return self
+
+
+class CrossEncoderTraining(Training):
+    """Training of the cross-encoder: re-ranker, teacher, scorer of pseudo-labels (SimLM Table 13: group 64, rate 3e-5).
+
+    Args:
+        model: name or folder of the encoder it starts from; None starts from the recipe's base model.
+        start: "retriever" starts from the trained encoder that found the candidates.
+        batch_queries: queries of one step.
+        negatives: hard negatives scored beside each positive.
+        length: longest pair of query and passage in pieces (SimLM: 192).
+        gradient: through all scored passages (paper), or through the hardest quarter only (released).
+        r_drop: score each pair twice and reward agreement, as the released code does; the paper does not.
+    """
+
+    model: str | None = None
+    start: Literal["retriever"] | None = None
+    steps: int = Field(default=20_000, gt=0)
+    learning_rate: float = Field(default=3e-5, gt=0)
+    batch_queries: int = Field(default=64, gt=0)
+    negatives: int = Field(default=63, gt=0)
+    length: int = Field(default=192, gt=4)
+    gradient: Literal["paper", "released"] = "paper"
+    r_drop: bool = False
+
+    @model_validator(mode="after")
+    def _one_start(self) -> "CrossEncoderTraining":
+        if self.model and self.start == "retriever":
+            raise ValueError("either model or start says where it begins")
+        return self

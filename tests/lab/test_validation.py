@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -33,7 +34,7 @@ def test_without_the_key_nothing_is_looked_at_and_no_digest_changes(tiny_recipe)
 
 def test_the_looks_are_logged_and_the_best_of_them_is_kept(recipe, cache, monkeypatch):
     scores = iter([0.1, 0.9, 0.2])
-    monkeypatch.setattr("dr_lib.lab.builds.ProxyValidation.__call__", lambda *_: Fixed(next(scores)))
+    monkeypatch.setattr("dr_lib.lab.builds.PoolValidation.__call__", lambda *_: {"MRR": np.array([next(scores)])})
     way = unfold(recipe)
     folder = cache.get(way.retriever)
     log = json.loads((folder / "log.json").read_text())

@@ -8,8 +8,7 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.retrieval import encode
-from dr_lib.retrieval.encode import plan
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import TokenStore, plan_by_length
 
 
 class ClsEncoder(nn.Module):
@@ -58,12 +57,12 @@ def test_batches_have_few_shapes_and_hold_every_row_once(store, encoder, tmp_pat
     assert encoder.shapes == sorted(encoder.shapes, key=lambda shape: -shape[1])
     assert len(set(encoder.shapes)) <= 48 // 8 + 1
     assert all(rows * length <= 400 for rows, length in encoder.shapes)
-    batches = plan(store.lengths(48), 400, 48)
+    batches = plan_by_length(store.lengths(48), 400, 48)
     assert np.sort(np.concatenate(batches)).tolist() == list(range(150))
 
 
 def test_passage_longer_than_the_budget_is_a_batch_of_its_own():
-    assert [batch.tolist() for batch in plan(np.array([20, 30]), 8, 32)] == [[1], [0]]
+    assert [batch.tolist() for batch in plan_by_length(np.array([20, 30]), 8, 32)] == [[1], [0]]
 
 
 def test_normalised_vectors_have_length_one(store, encoder, tmp_path):
@@ -116,7 +115,7 @@ def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp
             encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", save_every=0, **options())
     resumed = ClsEncoder(tiny_bert().bert)
     encode(resumed, store, tmp_path / "v.npy", **options())
-    assert len(resumed.shapes) == len(plan(store.lengths(48), 400, 48)) - 5
+    assert len(resumed.shapes) == len(plan_by_length(store.lengths(48), 400, 48)) - 5
 
 
 @pytest.mark.parametrize("change", [{"max_length": 32}, {"normalise": False}, {"dtype": "float16"}, {"title": "none"}])

@@ -30,12 +30,12 @@ def test_a_value_out_of_range_is_refused_by_name(field, value):
 
 
 def test_an_unknown_setting_is_refused_with_the_valid_names():
-    with pytest.raises(InputError, match=r"learning_rat: unknown setting.*learning_rate"):
+    with pytest.raises(InputError, match=r"learning_rat: unknown key.*learning_rate"):
         TrainSettings(steps=10, learning_rate=1e-3, learning_rat=1)
 
 
 def test_a_missing_setting_is_named():
-    with pytest.raises(InputError, match="steps: setting is missing"):
+    with pytest.raises(InputError, match="steps: Field required"):
         TrainSettings(learning_rate=1e-3)
 
 

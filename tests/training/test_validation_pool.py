@@ -1,4 +1,4 @@
-"""Proxy validation: on the whole collection it is the real search; on a pool it is the search of that pool."""
+"""Validation over a pool: on the whole collection it is the real search; on a pool it is the search of that pool."""
 
 import datasets
 import numpy as np
@@ -7,17 +7,19 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import ProxyPool, ProxyValidation, evaluate, pool, proxy_ranks
+from dr_lib.evaluation import evaluate
 from dr_lib.retrieval import Ranking, encode, search
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import Layout, TokenStore
+from dr_lib.training import PoolValidation, ValidationPool, pool_ranks
+from dr_lib.training import validation as pool
 
 RNG = np.random.default_rng(0)
 QUERIES, PASSAGES = (torch.from_numpy(RNG.standard_normal((n, 12)).astype(np.float32)) for n in (50, 400))
 POSITIVES = [RNG.permutation(400)[: RNG.integers(1, 4)] for _ in range(50)]
 
 
-def whole() -> ProxyPool:
-    return ProxyPool.of(range(50), POSITIVES, np.arange(400)[None])
+def whole() -> ValidationPool:
+    return ValidationPool.of(range(50), POSITIVES, np.arange(400)[None])
 
 
 def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
@@ -33,24 +35,24 @@ def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
 def test_mrr_on_the_whole_collection_is_that_of_the_real_search(monkeypatch, at_once):
     monkeypatch.setattr(pool, "SCORE_BYTES", at_once)
     monkeypatch.setattr(pool, "BLOCK", 150)
-    ranks = proxy_ranks(QUERIES, PASSAGES, whole())
+    ranks = pool_ranks(QUERIES, PASSAGES, whole())
     assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(QUERIES, PASSAGES))
 
 
 def test_equal_scores_stand_in_the_order_of_the_real_search():
     """Vectors of few distinct values: nearly everything is tied."""
     queries, passages = torch.sign(QUERIES[:, :2]), torch.sign(PASSAGES[:, :2])
-    ranks = proxy_ranks(queries, passages, whole())
+    ranks = pool_ranks(queries, passages, whole())
     assert len(set(ranks.tolist())) > 5
     assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(queries, passages))
 
 
 def test_a_pool_ranks_what_it_holds_and_nothing_else():
     negatives = np.stack([RNG.permutation(400)[:9] for _ in range(50)])
-    pool = ProxyPool.of(range(50), POSITIVES, negatives, per_query=5)
+    pool = ValidationPool.of(range(50), POSITIVES, negatives, per_query=5)
     expected_rows = set(negatives[:, :5].ravel().tolist()) | {row for own in POSITIVES for row in own.tolist()}
     assert pool.passage_rows.tolist() == sorted(expected_rows)
-    ranks = proxy_ranks(QUERIES, PASSAGES[pool.passage_rows], pool)
+    ranks = pool_ranks(QUERIES, PASSAGES[pool.passage_rows], pool)
     scores = (QUERIES.double() @ PASSAGES.double().T).numpy()
     for i, own in enumerate(POSITIVES):
         best = max(scores[i, own])
@@ -58,14 +60,14 @@ def test_a_pool_ranks_what_it_holds_and_nothing_else():
 
 
 def test_a_passage_that_two_queries_bring_stands_once():
-    pool = ProxyPool.of([0, 1], [[5], [5]], np.array([[3, 5], [3, -1]]))
+    pool = ValidationPool.of([0, 1], [[5], [5]], np.array([[3, 5], [3, -1]]))
     assert pool.passage_rows.tolist() == [3, 5] and pool.places.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(("rows", "positives"), [([0], [[]]), ([], []), ([0, 1], [[2]])])
 def test_queries_without_relevant_passages_are_refused(rows, positives):
     with pytest.raises(InputError, match="at least one relevant passage"):
-        ProxyPool.of(rows, positives, np.zeros((1, 1), int))
+        ValidationPool.of(rows, positives, np.zeros((1, 1), int))
 
 
 class Encoder(nn.Module):
@@ -82,7 +84,7 @@ class Encoder(nn.Module):
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory, sentences, tiny_tokenizer) -> tuple[TokenStore, TokenStore]:
     words = " ".join(sentences).split()
-    place = tmp_path_factory.mktemp("proxy")
+    place = tmp_path_factory.mktemp("pool")
     texts = [[" ".join(RNG.choice(words, RNG.integers(2, 25))) for _ in range(n)] for n in (50, 400)]
     queries = datasets.Dataset.from_dict({"text": texts[0]})
     passages = datasets.Dataset.from_dict({"title": ["a title", ""] * 200, "text": texts[1]})
@@ -96,8 +98,8 @@ def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(st
     encoder = Encoder(tiny_bert().bert).train()
     encoder.bert.embeddings.eval()
     state = torch.get_rng_state()
-    shape = {"query_length": 16, "passage_length": 24}
-    validation = ProxyValidation(whole(), *stores, **shape, tokens_per_batch=500, precision="fp32")
+    shape = {"layout": Layout(query_length=16, passage_length=24)}
+    validation = PoolValidation(whole(), *stores, **shape, tokens_per_batch=500, precision="fp32")
     scores = validation(encoder)
     assert encoder.training and encoder.dropout.training and not encoder.bert.embeddings.training
     assert torch.equal(state, torch.get_rng_state())
@@ -109,17 +111,15 @@ def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(st
         for i, (store, length, title) in enumerate(zip(stores, (16, 24), ("none", "pair"), strict=True))
     )
     expected = real_mrr(queries, passages)
-    assert scores.per_query("MRR") == pytest.approx(expected, abs=0.02) and scores.mean("MRR") == pytest.approx(
+    assert scores["MRR"] == pytest.approx(expected, abs=0.02) and scores["MRR"].mean() == pytest.approx(
         expected.mean(), abs=1e-3
     )
-    assert scores.per_query("MRR@10") == pytest.approx(
-        np.where(scores.per_query("MRR") >= 0.0999, scores.per_query("MRR"), 0)
-    )
-    assert np.array_equal(validation(encoder).per_query("MRR"), scores.per_query("MRR"))
+    assert scores["MRR@10"] == pytest.approx(np.where(scores["MRR"] >= 0.0999, scores["MRR"], 0))
+    assert np.array_equal(validation(encoder)["MRR"], scores["MRR"])
 
 
 def test_passages_can_have_an_encoder_of_their_own(stores, tiny_bert):
-    validation = ProxyValidation(whole(), *stores, query_length=16, passage_length=24, precision="fp32")
+    validation = PoolValidation(whole(), *stores, layout=Layout(query_length=16, passage_length=24), precision="fp32")
     one, other = Encoder(tiny_bert(0).bert), Encoder(tiny_bert(1).bert)
-    assert not np.array_equal(validation(one, other).per_query("MRR"), validation(one).per_query("MRR"))
-    assert np.array_equal(validation(one, one).per_query("MRR"), validation(one).per_query("MRR"))
+    assert not np.array_equal(validation(one, other)["MRR"], validation(one)["MRR"])
+    assert np.array_equal(validation(one, one)["MRR"], validation(one)["MRR"])

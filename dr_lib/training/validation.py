@@ -21,9 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation.measures import Scores
-from dr_lib.retrieval.encode import plan
-from dr_lib.tokens import Side, Title, TokenStore
+from dr_lib.tokens import Layout, Side, Title, TokenStore, plan_by_length
 from dr_lib.training.machine import precision as choose_precision
 
 SCORE_BYTES = 1 << 28
@@ -31,7 +29,7 @@ BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class ProxyPool:
+class ValidationPool:
     """Queries, the passages they are compared with, and which of these are relevant.
 
     Attributes:
@@ -41,7 +39,7 @@ class ProxyPool:
         offsets: `[queries + 1]` int64; those of query i are `places[offsets[i]:offsets[i + 1]]`, at least one.
 
     Example:
-        >>> pool = ProxyPool.of([0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]]))
+        >>> pool = ValidationPool.of([0, 3], positives=[[7], [2, 9]], negatives=np.array([[2, 5], [8, -1]]))
         >>> pool.passage_rows.tolist(), pool.places.tolist(), pool.offsets.tolist()
         ([2, 5, 7, 8, 9], [2, 0, 4], [0, 1, 3])
     """
@@ -59,7 +57,7 @@ class ProxyPool:
         negatives: np.ndarray,
         *,
         per_query: int | None = None,
-    ) -> "ProxyPool":
+    ) -> "ValidationPool":
         """Collect the passages of some queries; whatever is relevant to one is a negative of the others.
 
         Args:
@@ -75,7 +73,7 @@ class ProxyPool:
         counts = [len(rows) for rows in positives]
         if not counts or min(counts) < 1 or len(counts) != len(query_rows):
             problem = f"{len(query_rows)} queries, relevant passages for {sum(map(bool, counts))} of {len(counts)}"
-            raise InputError(problem, where="proxy pool", fix="Give each query at least one relevant passage.")
+            raise InputError(problem, where="validation pool", fix="Give each query at least one relevant passage.")
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
         others = np.asarray(negatives, np.int64)[:, :per_query].ravel()
         rows = np.unique(np.concatenate([relevant, others[others >= 0]]))
@@ -87,7 +85,7 @@ class ProxyPool:
 
 
 @torch.inference_mode()
-def proxy_ranks(queries: Tensor, passages: Tensor, pool: ProxyPool) -> np.ndarray:
+def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.ndarray:
     """Rank of the first relevant passage in the pool, from 1: score descending, then row ascending.
 
     Scores are inner products in float64 rounded to float32, some queries at a time.
@@ -118,42 +116,38 @@ def proxy_ranks(queries: Tensor, passages: Tensor, pool: ProxyPool) -> np.ndarra
     return torch.cat(found).cpu().numpy()
 
 
-class ProxyValidation:
+class PoolValidation:
     """A pool with its tokens, ready to be asked at any step of a training; the training is not disturbed.
 
     Args:
         pool: queries and passages.
         query_store, passage_store: where their tokens are.
-        query_length, passage_length: longest sequences, special tokens included.
-        title: how a title joins its passage, as in `TokenStore.batch`.
+        layout: how queries and passages become sequences.
         normalise: compare by cosine in place of the inner product.
         tokens_per_batch: rows x padded length of an encoding batch.
         precision: of the encoder's forward pass.
-        query_side: the end that a long query loses.
 
-    Example: ``mrr = validation(encoder).mean("MRR")``
+    Example: ``mrr = validation(encoder)["MRR"].mean()``
     """
 
     def __init__(
         self,
-        pool: ProxyPool,
+        pool: ValidationPool,
         query_store: TokenStore,
         passage_store: TokenStore,
         *,
-        query_length: int = 32,
-        passage_length: int = 144,
-        title: Title = "pair",
+        layout: Layout,
         normalise: bool = True,
         tokens_per_batch: int = 8_192,
         precision: Literal["auto", "bf16", "fp32"] = "auto",
-        query_side: Side = "right",
     ):
         self.pool, self.normalise, self.precision = pool, normalise, precision
-        self._queries = _Side(query_store, pool.query_rows, query_length, "none", tokens_per_batch, query_side)
-        self._passages = _Side(passage_store, pool.passage_rows, passage_length, title, tokens_per_batch)
+        asked, read = (pool.query_rows, layout.query_length), (pool.passage_rows, layout.passage_length)
+        self._queries = _Side(query_store, *asked, "none", tokens_per_batch, layout.query_side)
+        self._passages = _Side(passage_store, *read, layout.title, tokens_per_batch)
 
     @torch.inference_mode()
-    def __call__(self, encoder: nn.Module, passage_encoder: nn.Module | None = None) -> Scores:
+    def __call__(self, encoder: nn.Module, passage_encoder: nn.Module | None = None) -> dict[str, np.ndarray]:
         """Encode the pool and score it.
 
         Args:
@@ -161,12 +155,11 @@ class ProxyValidation:
             passage_encoder: a second encoder, for passages.
 
         Returns:
-            "MRR", "MRR@10" and "R@1" (the share of queries whose first passage is relevant) of each query.
+            "MRR", "MRR@10" and "R@1" (whether the first passage is relevant) of each query, `[queries]` float64.
         """
         queries = self._encode(encoder, self._queries)
-        ranks = proxy_ranks(queries, self._encode(passage_encoder or encoder, self._passages), self.pool)
-        values = {"MRR": 1 / ranks, "MRR@10": np.where(ranks <= 10, 1 / ranks, 0), "R@1": ranks == 1}
-        return Scores([str(row) for row in self.pool.query_rows], values)
+        ranks = pool_ranks(queries, self._encode(passage_encoder or encoder, self._passages), self.pool)
+        return {"MRR": 1 / ranks, "MRR@10": np.where(ranks <= 10, 1 / ranks, 0), "R@1": (ranks == 1).astype(float)}
 
     def _encode(self, encoder: nn.Module, side: "_Side") -> Tensor:
         device = next(encoder.parameters()).device
@@ -187,12 +180,17 @@ class _Side:
     """Rows of a store, cut into batches of like lengths once for all calls."""
 
     def __init__(
-        self, store: TokenStore, rows: np.ndarray, max_length: int, title: Title, tokens_per_batch: int,
+        self,
+        store: TokenStore,
+        rows: np.ndarray,
+        max_length: int,
+        title: Title,
+        tokens_per_batch: int,
         side: Side = "right",
-    ):  # fmt: skip
+    ):
         self.store, self.rows = store, rows
         self.shape: dict[str, Any] = {"max_length": max_length, "title": title, "side": side}
-        self.plan = plan(store.lengths(max_length, title)[rows], tokens_per_batch, max_length)
+        self.plan = plan_by_length(store.lengths(max_length, title)[rows], tokens_per_batch, max_length)
         self.inverse = torch.from_numpy(np.argsort(np.concatenate(self.plan)))
 
     def batches(self) -> Any:

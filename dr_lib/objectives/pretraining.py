@@ -1,0 +1,90 @@
+"""The stage that pre-trains a base model with any of the methods. Page of the book: ideas/bottleneck."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from dr_lib import models
+from dr_lib.collections import Collection
+from dr_lib.objectives.base import Objective, Settings, Source
+from dr_lib.stages import stage
+from dr_lib.tokens import Layout, TokenStore, load_tokenizer
+from dr_lib.training import Pretraining, machine, train
+
+
+@stage(resumable=True)
+def pretrained(
+    folder: Path,
+    start: Path,
+    passages: Path,
+    collection: Collection,
+    generator: Path | None = None,
+    materials: Mapping[str, Path] | None = None,
+    *,
+    method: type[Objective],
+    settings: Settings,
+    training: Pretraining,
+    layout: Layout,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """`model/` (`passage_model/` where there are two): the masked LM after pre-training, decoder beside it; `log.json`.
+
+    Args:
+        folder: where to write.
+        start: the masked LM to start from.
+        passages: tokens of the passages (`store/`).
+        collection: their order in documents.
+        generator: masked LM that proposes replacements, for methods that need one.
+        materials: finished folders by the names that the method's settings gave.
+        method, settings: the method and its parameters.
+        training: how it is trained.
+        layout: how a passage becomes a sequence.
+        dropout: None keeps what the start says.
+        seed: of order, masks and fresh weights.
+    """
+    options = {"training": training, "layout": layout, "dropout": dropout, "seed": seed}
+    objective, tokenizer, batches = open_pretraining(
+        start, passages, collection, generator, materials, method=method, settings=settings, **options
+    )
+    train(objective, batches, training.with_seed(seed), folder, title=f"pre-training {method.__name__}")
+    models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
+    if objective.passage_model is not None:
+        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
+
+
+def open_pretraining(
+    start: Path | str,
+    passages: Path,
+    collection: Collection,
+    generator: Path | None = None,
+    materials: Mapping[str, Path] | None = None,
+    *,
+    method: type[Objective],
+    settings: Settings,
+    training: Pretraining,
+    layout: Layout,
+    dropout: float | None,
+    seed: int,
+) -> tuple[Objective, PreTrainedTokenizerFast, Callable[[int], Any]]:
+    """The method on its base model, the tokenizer, and the batches of a pre-training; arguments as of `pretrained`."""
+    tokenizer = load_tokenizer(start)
+    model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
+    helpers = (models.load_masked_lm(generator, device=machine.device()),) if generator else ()
+    objective = method(model, tokenizer, settings, *helpers)
+    documents, positions = collection.documents()
+    source = Source(
+        TokenStore.open(passages / "store"),
+        training.tokens_per_batch,
+        layout.passage_length,
+        layout.query_length,
+        layout.title,
+        seed,
+        documents,
+        positions,
+        dict(materials or {}),
+        tokenizer,
+    )
+    return objective, tokenizer, objective.batches(settings, source)
