@@ -10,7 +10,6 @@ from dr_lib.evaluation.measures import (
     check_measures,
     evaluate,
     evaluate_split,
-    holds_answer,
 )
 from dr_lib.evaluation.nlu import (
     TASKS,
@@ -88,7 +87,6 @@ __all__ = [
     "evaluate_split",
     "finetune_nlu",
     "flips",
-    "holds_answer",
     "holm",
     "load_nlu",
     "load_paper",

@@ -26,7 +26,6 @@ Page of the book: ideas/evaluation.
 import base64
 import json
 import re
-import unicodedata
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,14 +34,13 @@ from typing import Any
 
 import ir_measures
 import numpy as np
-import regex
 from datasets import Dataset
 from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_text
-from dr_lib.retrieval import Ranking, rows_of
+from dr_lib.retrieval import Ranking, holds_answer, rows_of
 
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
 BY_ANSWER = ("accuracy@5", "accuracy@20", "accuracy@100")
@@ -51,8 +49,6 @@ KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
-TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
-TEXTS_AT_ONCE = 10_000
 
 Qrels = Mapping[str, Mapping[str, int]]
 
@@ -280,41 +276,6 @@ def answer_accuracy(
     """
     found = holds_answer(ranking.rows[:, : max(ks)], passages, answers)
     return Scores(ranking.query_ids, {f"accuracy@{k}": found[:, :k].any(axis=1) for k in ks})
-
-
-def holds_answer(rows: np.ndarray, passages: Dataset, answers: Sequence[Sequence[str]]) -> np.ndarray:
-    """Which passages hold an accepted answer of their query, by the rule of accuracy@k.
-
-    Args:
-        rows: `[queries, depth]` rows of the collection, such as a ranking's; -1 for none.
-        passages: the collection, with the column `text`.
-        answers: the accepted answers of each query.
-
-    Returns:
-        `[queries, depth]` bool.
-    """
-    rows, texts = np.asarray(rows), {}
-    distinct = np.unique(rows[rows >= 0])
-    for part in np.split(distinct, range(TEXTS_AT_ONCE, len(distinct), TEXTS_AT_ONCE)):
-        # Each passage is normalised once, however many queries found it.
-        texts.update(zip(part.tolist(), map(normal_form, passages.select_columns("text")[part]["text"]), strict=True))
-    found = np.zeros(rows.shape, bool)
-    for place, (line, given) in enumerate(zip(rows.tolist(), answers, strict=True)):
-        wanted = [normal for answer in given if (normal := normal_form(answer)).strip()]
-        found[place] = [row >= 0 and any(one in texts[row] for one in wanted) for row in line]
-    return found
-
-
-def normal_form(text: str) -> str:
-    """Lower-cased tokens of a text with a space before, between and after them.
-
-    A whole-token match is then a match of strings, since no token holds a space.
-
-    Example:
-        >>> normal_form("O'Neil, 1999"), normal_form("neil") in normal_form("O'Neil, 1999")
-        (" o ' neil , 1999 ", True)
-    """
-    return " ".join(["", *(token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text))), ""])
 
 
 def _check_depth(ranking: Ranking, qrels: Qrels, passages: int, grade: int) -> None:

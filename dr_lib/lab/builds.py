@@ -13,12 +13,13 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import models, objectives, retrieval
 from dr_lib.collections import Collection
-from dr_lib.evaluation import evaluate_split, holds_answer
+from dr_lib.evaluation import evaluate_split
 from dr_lib.lab.opening import Origin
 from dr_lib.lab.pipeline_specs import Distillation
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.specs import Finetuning
 from dr_lib.models import DenseEncoder
+from dr_lib.retrieval import holds_answer
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 from dr_lib.training import (
     BiEncoder,

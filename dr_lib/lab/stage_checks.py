@@ -13,12 +13,12 @@ import numpy as np
 from dr_lib import evaluation as checks
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, evaluate, holds_answer
+from dr_lib.evaluation import Scores, evaluate
 from dr_lib.lab.builds import Inputs, document_order, examples
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import Way, unfold
-from dr_lib.retrieval import Ranking
+from dr_lib.retrieval import Ranking, holds_answer
 from dr_lib.training import TeacherScores
 
 QUERIES = 5_000

@@ -1,25 +1,46 @@
 """From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
 
 from dr_lib.collections import judged_rows, rows_of
-from dr_lib.retrieval.bm25 import Bm25
-from dr_lib.retrieval.encode import encode, weights_digest
-from dr_lib.retrieval.mining import mine_negatives
+from dr_lib.retrieval.answers import holds_answer, normal_form
+from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
+from dr_lib.retrieval.encode import dense_run, encode, encode_passages, encode_queries, vectors, weights_digest
+from dr_lib.retrieval.mining import mine_negatives, negatives
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.rerank import rerank, score_candidates, score_examples, score_pairs
+from dr_lib.retrieval.rerank import (
+    candidate_scores,
+    rerank,
+    reranked,
+    score_candidates,
+    score_examples,
+    score_pairs,
+    teacher_scores,
+)
 from dr_lib.retrieval.search import exact_scores, search
 
 __all__ = [
     "Bm25",
     "Ranking",
+    "bm25_index",
+    "bm25_run",
+    "candidate_scores",
+    "dense_run",
     "encode",
+    "encode_passages",
+    "encode_queries",
     "exact_scores",
+    "holds_answer",
     "judged_rows",
     "mine_negatives",
+    "negatives",
+    "normal_form",
     "rerank",
+    "reranked",
     "rows_of",
     "score_candidates",
     "score_examples",
     "score_pairs",
     "search",
+    "teacher_scores",
+    "vectors",
     "weights_digest",
 ]

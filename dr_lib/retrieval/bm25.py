@@ -18,9 +18,11 @@ from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError, check_share
 from dr_lib.files import file_digest, fresh_folder, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking
+from dr_lib.stages import stage
 
 CHUNK = 16_384
 MATCHES = 1 << 22
@@ -243,3 +245,17 @@ def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.
         scores, rows = scores[kept], rows[kept]
     order = np.lexsort((rows, -scores))[:k]
     return scores[order], rows[order]
+
+
+@stage()
+def bm25_index(folder: Path, collection: Collection, *, title: bool) -> None:
+    """`index/`: BM25 over the passages, titles included or not."""
+    Bm25.build(collection.passages, folder / "index", title=title)
+
+
+@stage()
+def bm25_run(folder: Path, index: Path, collection: Collection, *, split: str, depth: int) -> None:
+    """`ranking/`: what BM25 finds for the queries of a split."""
+    queries = collection.queries(split)
+    ranking = Bm25.open(index / "index").search(queries["text"][:], depth, query_ids=queries["id"][:], progress=True)
+    ranking.save(folder / "ranking")

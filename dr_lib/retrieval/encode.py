@@ -19,10 +19,15 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
-from dr_lib.retrieval.ranking import open_array
+from dr_lib.models import DenseEncoder
+from dr_lib.retrieval.ranking import Ranking, open_array
+from dr_lib.retrieval.search import search
+from dr_lib.stages import stage
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
+from dr_lib.training import machine
 from dr_lib.training.machine import precision as choose_precision
 
 MULTIPLE = 8
@@ -182,3 +187,46 @@ class _Draft:
         self.partial.replace(self.path)
         self.note.unlink(missing_ok=True)
         return open_array(self.path)
+
+
+def encode_passages(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
+    """The passages of a store as vectors, made as the encoder's own settings have it; further arguments of `encode`."""
+    settings = encoder.settings
+    layout = {"max_length": settings.passage_length, "title": settings.title, "normalise": settings.normalise}
+    return encode(encoder, store, path, **{"tokens_per_batch": machine.encoding_budget(), **layout, **options})
+
+
+def encode_queries(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
+    """The queries of a store as vectors, likewise."""
+    settings = encoder.settings
+    layout = {"max_length": settings.query_length, "side": settings.query_side, "normalise": settings.normalise}
+    layout |= {"title": "none", "tokens_per_batch": machine.encoding_budget()}
+    return encode(encoder, store, path, **{**layout, **options})
+
+
+@stage(resumable=True)
+def vectors(folder: Path, encoder: Path, passages: Path, *, dtype: str = "float32") -> None:
+    """`vectors.npy`: a vector for each passage, as the retriever's own settings have it.
+
+    Args:
+        folder: where to write; a killed build goes on from what is there.
+        encoder: a retriever's stage, or the folder of one saved encoder.
+        passages: tokens of the passages (`store/`).
+        dtype: number type of the stored vectors.
+    """
+    places = [encoder / "passage_model", encoder / "model", encoder]
+    place = next(one for one in places if (one / "dense.json").is_file())
+    model = DenseEncoder.from_pretrained(place, device=machine.device())
+    encode_passages(model, TokenStore.open(passages / "store"), folder / "vectors.npy", dtype=dtype)
+
+
+@stage()
+def dense_run(
+    folder: Path, encoder: Path, vectors: Path, queries: Path, collection: Collection, *, split: str, depth: int
+) -> None:
+    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
+    model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
+    asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")
+    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+    scores, rows = search(asked, passages, depth, device=machine.device())
+    Ranking(collection.queries(split)["id"][:], rows, scores).save(folder / "ranking")

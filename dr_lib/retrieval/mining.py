@@ -7,11 +7,16 @@ and mined negatives. Page of the book: ideas/negatives.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
+from dr_lib.retrieval.answers import holds_answer
 from dr_lib.retrieval.ranking import Ranking
+from dr_lib.stages import stage
 
 QUERIES_AT_ONCE = 8_192
 
@@ -129,3 +134,42 @@ def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: 
         drawn[queries, hole[queries, rank]] = keys - queries * passages
         missing -= np.bincount(queries, minlength=len(drawn))
         taken = _distinct(np.concatenate([taken, keys]))
+
+
+@stage()
+def negatives(
+    folder: Path,
+    run: Path,
+    collection: Collection,
+    also: Path | None = None,
+    *,
+    depth: int,
+    random_negatives: int,
+    seed: int,
+    answers: Literal["keep", "drop"] = "keep",
+    keep: int | None = None,
+) -> None:
+    """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training queries; -1 for none.
+
+    Args:
+        folder: where to write.
+        run: the ranking, of BM25 or of a retriever.
+        collection: what was searched.
+        also: folder of further negatives, put behind these, each passage once.
+        depth, random_negatives, seed, keep: as in `mine_negatives`.
+        answers: "drop" leaves out passages that hold an accepted answer.
+    """
+    ranking = Ranking.open(run / "ranking")
+    positives = collection.relevant_rows("train")
+    if answers == "drop":
+        held = holds_answer(ranking.rows, collection.passages, collection.queries("train")["answers"][:])
+        holding = (np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held))
+        positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
+    options = {"depth": depth, "random_negatives": random_negatives, "seed": seed}
+    options |= {} if keep is None else {"keep": keep}
+    drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
+    if also:
+        further = np.load(also / "negatives.npy")
+        repeated = (further[:, :, None] == drawn[:, None, :]).any(axis=2)
+        drawn = np.concatenate([drawn, np.where(repeated, -1, further)], axis=1)
+    np.save(folder / "negatives.npy", drawn)

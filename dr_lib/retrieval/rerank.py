@@ -5,17 +5,20 @@ the probabilities behind PAIR's pseudo-labels. Page of the book: ideas/distillat
 """
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder
 from dr_lib.retrieval.ranking import Ranking
-from dr_lib.tokens import QueryPassagePairs, plan_by_length
-from dr_lib.training import Examples, TeacherScores
+from dr_lib.stages import stage
+from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
+from dr_lib.training import Examples, TeacherScores, machine, training_examples
 from dr_lib.training.machine import precision as choose_precision
 
 PAIRS_AT_ONCE = 1 << 18
@@ -157,3 +160,47 @@ def score_examples(
     positives = score_pairs(cross_encoder, crossing, owners, examples.positives, **options)
     negatives = score_candidates(cross_encoder, crossing, examples.query_rows, examples.negatives, **options)
     return TeacherScores(positives, np.where(examples.negatives >= 0, negatives, np.float32(np.nan)))
+
+
+@stage()
+def reranked(folder: Path, run: Path, cross_encoder: Path, queries: Path, passages: Path, *, depth: int) -> None:
+    """`ranking/`: a run with its first `depth` passages in the cross-encoder's order, the others below as they were."""
+    encoder, pairs = open_scorer(cross_encoder, queries, passages)
+    ranking = Ranking.open(run / "ranking")
+    rerank(encoder, ranking, pairs, top=depth, tokens_per_batch=machine.encoding_budget()).save(folder / "ranking")
+
+
+@stage()
+def teacher_scores(
+    folder: Path,
+    cross_encoder: Path,
+    queries: Path,
+    passages: Path,
+    negatives: Path,
+    collection: Collection,
+    *,
+    share: float | None = None,
+    share_seed: int = 0,
+) -> None:
+    """`positives.npy` and `negatives.npy`: raw scores beside the training examples (`TeacherScores`)."""
+    encoder, pairs = open_scorer(cross_encoder, queries, passages)
+    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
+    score_examples(encoder, pairs, examples, tokens_per_batch=machine.encoding_budget()).save(folder)
+
+
+@stage()
+def candidate_scores(folder: Path, cross_encoder: Path, queries: Path, passages: Path, candidates: Path) -> None:
+    """`scores.npy`: the cross-encoder's logit of each candidate, `[queries, depth]` float32, -inf for none."""
+    encoder, pairs = open_scorer(cross_encoder, queries, passages)
+    rows = np.array(Ranking.open(candidates / "ranking").rows)
+    budget = machine.encoding_budget()
+    scores = score_candidates(
+        encoder, pairs, np.arange(len(rows)), rows, tokens_per_batch=budget, title="score candidates"
+    )
+    np.save(folder / "scores.npy", scores)
+
+
+def open_scorer(cross_encoder: Path, queries: Path, passages: Path) -> tuple[CrossEncoder, QueryPassagePairs]:
+    """A trained cross-encoder on this machine's device, and the pairs it reads."""
+    encoder = CrossEncoder.from_pretrained(cross_encoder / "model", device=machine.device())
+    return encoder, encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
