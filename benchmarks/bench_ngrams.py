@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dr_lib.materials.importances import write_importances
-from dr_lib.materials.ngrams import BUFFER, count_ngrams
+from dr_lib.materials import write_importances
+from dr_lib.materials import count_ngrams
+from dr_lib.materials.ngrams import BUCKET
 from dr_lib.training import machine
 
 MARCO = 8_841_823
@@ -146,7 +147,7 @@ def main() -> None:
         for name, before, last in zip(("counting", "importances"), *costs[-2:], strict=True):
             wall, processor, memory = (end + (end - start) * more for start, end in zip(before, last, strict=True))
             # Until a collection fills the buffers, memory grows with them and says nothing of larger ones.
-            needs = f"   memory {memory / GIB:.1f} GiB" if sizes[-2] * options.words > BUFFER else ""
+            needs = f"   memory {memory / GIB:.1f} GiB" if sizes[-2] * options.words > BUCKET else ""
             print(f"  {name:12}{wall:8.0f} s   processor {processor:7.0f} s{needs}")
 
 

@@ -1,7 +1,7 @@
 """Questions for a collection that has none: written, filtered, split, and kept as an ordinary folder in BEIR layout.
 
 A generator that learnt on another collection's queries (or a public doc2query model) asks about every passage; a
-question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
+question stays if it was written once only and BM25 finds its passage again (`materials.consistent`). Splits that people
 have judged are kept: with a test split of one's own, only training queries are written. Page: practice/own-corpus.
 """
 
@@ -28,9 +28,7 @@ from dr_lib.lab.opening import Origin, open_collection, open_origin, open_sample
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import open_means
-from dr_lib.materials.question_splits import asked_once, draw_splits, first_of_each, shared_words
-from dr_lib.materials.round_trip import ByWords, consistent
-from dr_lib.materials.texts import Texts
+from dr_lib.materials import ByWords, Texts, asked_once, consistent, draw_splits, first_of_each, shared_words
 
 SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
 """Parts of the documents by split; of those that are not judged already."""

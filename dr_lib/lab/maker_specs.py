@@ -123,7 +123,7 @@ class PaqPairsSpec(Spec):
         limit: rows to draw from the file, as in the paper's Figure 2; None takes all.
         per_passage: questions generated a passage.
         filter: "global" keeps a question that leads back to its passage in the whole collection, "local" one that does
-            so inside the passage's document, "none" all; see `materials.round_trip`.
+            so inside the passage's document, "none" all; see `materials.consistent`.
         top_k: the passage must be among so many.
         filter_by: who is asked: BM25, or the base model fine-tuned without pre-training, which alone depends on the
             recipe's seed.

@@ -20,11 +20,17 @@ from dr_lib.lab.material_texts import questions
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, file_content, find_pairs
 from dr_lib.lab.stage import Stage
-from dr_lib.materials.file_pairs import SCRATCH, pair_stream, store_pairs
-from dr_lib.materials.generated_pairs import store_questions
-from dr_lib.materials.round_trip import ByVectors, ByWords, Retriever, consistent
-from dr_lib.materials.texts import Texts
-from dr_lib.materials.title_pairs import store_titles
+from dr_lib.materials import (
+    ByVectors,
+    ByWords,
+    Retriever,
+    Texts,
+    consistent,
+    pairs_of,
+    store_pairs,
+    store_questions,
+    store_titles,
+)
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import machine
 
@@ -122,8 +128,7 @@ def build_file_pairs(
 ) -> None:
     """The pairs of a file."""
     tokenizer = load_tokenizer(base.path(inputs, "base"))
-    rows = pair_stream(path, folder / SCRATCH / "index", limit, seed)
-    write_json(folder / "counts.json", store_pairs(rows, folder, tokenizer, depth=depth))
+    write_json(folder / "counts.json", store_pairs(pairs_of(path, limit, seed), folder, tokenizer, depth=depth))
 
 
 def build_title_pairs(folder: Path, inputs: Inputs, *, collection: Collection, base: Origin) -> None:

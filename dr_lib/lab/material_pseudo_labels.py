@@ -24,14 +24,7 @@ from dr_lib.lab.opening import Origin
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.unlabelled import queries_in, unlabelled_queries
-from dr_lib.materials.pseudo_labels import (
-    PAPERS_THRESHOLDS,
-    Probability,
-    count_labels,
-    label,
-    probabilities,
-)
-from dr_lib.materials.texts import Texts
+from dr_lib.materials import PAPERS_THRESHOLDS, Probability, Texts, count_labels, label, probabilities
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import RerankerLoss, machine
 

@@ -11,10 +11,16 @@ from typing import Any
 from dr_lib.lab.builds import Inputs
 from dr_lib.lab.means import Means
 from dr_lib.lab.stage import Stage
-from dr_lib.materials.importances import Edges, Pmi, write_importances
-from dr_lib.materials.keyword_weights import Weighting, write_keyword_weights
-from dr_lib.materials.ngrams import NgramCounts, count_ngrams
-from dr_lib.materials.words import Unit
+from dr_lib.materials import (
+    Edges,
+    NgramCounts,
+    Pmi,
+    Unit,
+    Weighting,
+    count_ngrams,
+    write_importances,
+    write_keyword_weights,
+)
 from dr_lib.tokens import TokenStore
 
 PAPERS_WINDOW = 4

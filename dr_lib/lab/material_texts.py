@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from dr_lib import materials as made
 from dr_lib import models
 from dr_lib.collections import Collection
 from dr_lib.files import write_json
@@ -21,11 +22,7 @@ from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, open_writer
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
-from dr_lib.materials import continuations as going_on
-from dr_lib.materials import questions as asking
-from dr_lib.materials.packed_text import PackedText
-from dr_lib.materials.texts import Texts
-from dr_lib.materials.writing import Counts, Writer, write_texts
+from dr_lib.materials import Counts, PackedText, Texts, Writer, write_all
 from dr_lib.models import Sampling, load_causal_lm, load_seq2seq, new_causal_lm, new_seq2seq
 from dr_lib.tokens import TokenStore, load_tokenizer, special_ids
 from dr_lib.training import RetrievalBatches, machine, train
@@ -147,7 +144,7 @@ def build_question_generator(
         batch_queries=max(1, min(len(pairs), fitting)), passages_per_query=1, query_length=recipe.query_length,
         passage_length=recipe.passage_length, title=recipe.title, seed=seed,
     )  # fmt: skip
-    train(asking.QuestionTraining(model), batches.batch, settings.settings(seed), folder, title="question generator")
+    train(made.QuestionTraining(model), batches.batch, settings.settings(seed), folder, title="question generator")
     models.save_masked_lm(model, tokenizer, folder / "model")
 
 
@@ -163,7 +160,7 @@ def build_continuation_model(
         TokenStore.open(inputs["passages"] / "store"), *document_order(collection), length=positions,
         tokens_per_batch=settings.tokens_per_batch, seed=seed,
     )  # fmt: skip
-    module = going_on.ContinuationTraining(model)
+    module = made.ContinuationTraining(model)
     train(module, text.batch, settings.settings(seed), folder, title="continuation model")
     models.save_masked_lm(model, tokenizer, folder / "model")
 
@@ -177,10 +174,10 @@ def build_questions(
     model = ready(load_seq2seq(place, device=machine.device()))
     tokenizer = writer_tokenizer(writer, place)
     if writer.stage:
-        read = asking.stored_inputs(store, recipe.passage_length, recipe.title)
+        read = made.stored_inputs(store, recipe.passage_length, recipe.title)
     else:
-        read = asking.tokenised_inputs(collection.passages, tokenizer, recipe.passage_length, recipe.title)
-    write = asking.QuestionWriter(
+        read = made.tokenised_inputs(collection.passages, tokenizer, recipe.passage_length, recipe.title)
+    write = made.QuestionWriter(
         model, tokenizer, read, copies=per_passage, longest=recipe.query_length, choice=Sampling(top_k=top_k), seed=seed
     )
     save_texts(folder, inputs, base, write, store, per_passage, "questions")
@@ -193,12 +190,12 @@ def build_continuations(
     place, store = writer.path(inputs, "writer"), TokenStore.open(inputs["passages"] / "store")
     model = ready(load_causal_lm(place, device=machine.device()))
     tokenizer, prompt = writer_tokenizer(writer, place), options["prompt_tokens"]
-    going_on.check_room(model, prompt, options["new_tokens"])
+    made.check_room(model, prompt, options["new_tokens"])
     if writer.stage:
-        prompts = going_on.stored_prompts(store, prompt)
+        prompts = made.stored_prompts(store, prompt)
     else:
-        prompts = going_on.tokenised_prompts(collection.passages, tokenizer, prompt)
-    write = going_on.ContinuationWriter(
+        prompts = made.tokenised_prompts(collection.passages, tokenizer, prompt)
+    write = made.ContinuationWriter(
         model, tokenizer, prompts, new_tokens=options["new_tokens"], choice=Sampling(top_p=options["top_p"]),
         seed=options["seed"],
     )  # fmt: skip
@@ -211,7 +208,7 @@ def save_texts(
     """Write about every passage, drop empty and repeated texts, and keep the rest with its counts."""
     counts, lengths = Counts(), store.text_offsets[1:] - store.text_offsets[:-1]
     at_once = max(1, ROWS_AT_ONCE[machine.device().type] // copies)
-    written = write_texts(folder, lengths, write, at_once=at_once, title=title)
+    written = write_all(folder, lengths, write, at_once=at_once, title=title)
     kept = ([counts.clean(own) for own in block] for block in written)
     Texts.write(folder, kept, load_tokenizer(base.path(inputs, "base")))
     write_json(folder / "counts.json", vars(counts))

@@ -14,8 +14,7 @@ from dr_lib.lab.builds import Inputs
 from dr_lib.lab.means import Means
 from dr_lib.lab.opening import Origin, file_content, find_queries
 from dr_lib.lab.stage import Stage
-from dr_lib.materials.texts import Texts
-from dr_lib.materials.writing import Counts
+from dr_lib.materials import Counts, Texts
 from dr_lib.tokens import load_tokenizer
 
 BYTES = 60

@@ -1,1 +1,88 @@
-"""Materials: what some methods need beside the passages, made from them once and kept as stages."""
+"""What some methods need beside the passages, made from them once: word statistics, questions, continuations, pairs."""
+
+from dr_lib.materials.continuations import (
+    ContinuationTraining,
+    ContinuationWriter,
+    PackedText,
+    check_room,
+    stored_prompts,
+    tokenised_prompts,
+)
+from dr_lib.materials.importances import Edges, Pmi, average_mutual_information, importances, write_importances
+from dr_lib.materials.keywords import Weighting, keyword_weights, write_keyword_weights
+from dr_lib.materials.ngrams import NgramCounts, Unit, WordBlock, WordTable, count_ngrams, ngrams, word_blocks
+from dr_lib.materials.pairs import file_pairs, pairs_of, store_pairs, store_titles, title_pairs
+from dr_lib.materials.pseudo_labels import (
+    PAPERS_THRESHOLDS,
+    Probability,
+    count_labels,
+    label,
+    probabilities,
+)
+from dr_lib.materials.questions import (
+    ByVectors,
+    ByWords,
+    QuestionTraining,
+    QuestionWriter,
+    Retriever,
+    asked_once,
+    consistent,
+    draw_splits,
+    first_of_each,
+    shared_words,
+    store_questions,
+    stored_inputs,
+    tokenised_inputs,
+)
+from dr_lib.materials.texts import Counts, Texts, Writer, write_all
+
+__all__ = [
+    "PAPERS_THRESHOLDS",
+    "ByVectors",
+    "ByWords",
+    "ContinuationTraining",
+    "ContinuationWriter",
+    "Counts",
+    "Edges",
+    "NgramCounts",
+    "PackedText",
+    "Pmi",
+    "Probability",
+    "QuestionTraining",
+    "QuestionWriter",
+    "Retriever",
+    "Texts",
+    "Unit",
+    "Weighting",
+    "WordBlock",
+    "WordTable",
+    "Writer",
+    "asked_once",
+    "average_mutual_information",
+    "check_room",
+    "consistent",
+    "count_labels",
+    "count_ngrams",
+    "draw_splits",
+    "file_pairs",
+    "first_of_each",
+    "importances",
+    "keyword_weights",
+    "label",
+    "ngrams",
+    "pairs_of",
+    "probabilities",
+    "shared_words",
+    "store_pairs",
+    "store_questions",
+    "store_titles",
+    "stored_inputs",
+    "stored_prompts",
+    "title_pairs",
+    "tokenised_inputs",
+    "tokenised_prompts",
+    "word_blocks",
+    "write_all",
+    "write_importances",
+    "write_keyword_weights",
+]

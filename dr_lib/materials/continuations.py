@@ -5,6 +5,7 @@ The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -15,13 +16,83 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib import losses
 from dr_lib.errors import InputError
-from dr_lib.materials.writing import spelled, uniform_numbers
+from dr_lib.materials.texts import spelled, uniform_numbers
 from dr_lib.models import CausalDecoding, Sampling, end_of_text, never_written, write_texts
 from dr_lib.tokens import TokenBatch, TokenStore, concat_runs
 
 Prompts = Callable[[np.ndarray], tuple[Tensor, Tensor]]
 CONTINUED = Sampling(top_p=0.9)
 MULTIPLE = 16
+
+
+class PackedText:
+    """The bodies of all passages as one long text, document by document, [SEP] after each, cut into rows of one length.
+
+    So Radford et al. 2019 read the web; it is what a causal LM learns from.
+
+    Args:
+        store: tokens of the passages.
+        documents, positions: `[passages]` int64, the document of each passage and its place there.
+        length: tokens of a row, at least 2; shorter where there is less text.
+        tokens_per_batch: rows x length of a batch, at least one row.
+        seed: of the order of rows and of the place where an epoch's first row begins.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        documents: np.ndarray,
+        positions: np.ndarray,
+        *,
+        length: int,
+        tokens_per_batch: int,
+        seed: int = 0,
+    ):
+        self.store, self.seed = store, seed
+        order = np.lexsort((positions, documents))
+        last = np.append(documents[order][1:] != documents[order][:-1], True)
+        self.counts = np.diff(store.text_offsets)[order]
+        self.sources = store.text_offsets[order]
+        self.ends = np.cumsum(self.counts + last)
+        self.starts = self.ends - self.counts - last
+        self.length = int(min(length, self.ends[-1]))
+        self.rows = int(self.ends[-1]) // self.length
+        self.batch_rows = min(self.rows, max(1, tokens_per_batch // self.length))
+        self._order = lru_cache(maxsize=2)(self._cut)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches of an epoch."""
+        return self.rows // self.batch_rows
+
+    def batch(self, step: int) -> TokenBatch:
+        """The batch of a micro-step, counted from 0 over all epochs; the same number, the same batch."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        shift, order = self._order(epoch)
+        chosen = order[within * self.batch_rows :][: self.batch_rows]
+        ids = self.read(shift + chosen[:, None] * self.length + np.arange(self.length))
+        special = ids == self.store.special["sep"]
+        return TokenBatch(
+            input_ids=torch.from_numpy(ids),
+            attention_mask=torch.ones(ids.shape, dtype=torch.int64),
+            token_type_ids=torch.zeros(ids.shape, dtype=torch.int64),
+            special=torch.from_numpy(special),
+            word_start=torch.from_numpy(~special & ~self.store.continuation[ids]),
+            rows=torch.from_numpy(chosen),
+        )
+
+    def read(self, places: np.ndarray) -> np.ndarray:
+        """The tokens at some places of the long text, int64, of the same shape."""
+        passage = np.searchsorted(self.ends, places, side="right")
+        offset = places - self.starts[passage]
+        inside = offset < self.counts[passage]
+        source = np.where(inside, self.sources[passage] + offset, 0)
+        return np.where(inside, self.store.text_ids[source].astype(np.int64), self.store.special["sep"])
+
+    def _cut(self, epoch: int) -> tuple[int, np.ndarray]:
+        draw = np.random.default_rng([self.seed, epoch])
+        spare = int(self.ends[-1]) - self.rows * self.length
+        return int(draw.integers(0, spare + 1)), draw.permutation(self.rows)
 
 
 class ContinuationTraining(nn.Module):
@@ -36,7 +107,7 @@ class ContinuationTraining(nn.Module):
         self.model = model
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Mean cross-entropy of every token but the first of each row, and the share foretold.
+        """Mean cross-entropy of every token but the first of each row, and the share predicted.
 
         Args:
             batch: rows of text without padding.
@@ -50,7 +121,7 @@ class ContinuationTraining(nn.Module):
 
 
 class ContinuationWriter:
-    """Goes on once from each passage of a batch; see `writing.write_texts`.
+    """Goes on once from each passage of a batch; see `texts.write_all`.
 
     Args:
         model: causal LM, in eval mode, on its device; in bfloat16 it writes fastest.
@@ -91,10 +162,9 @@ def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> N
     """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes itself."""
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and 1 + prompt_tokens + new_tokens > room:
-        raise InputError(
-            f"1 + {prompt_tokens} + {new_tokens} tokens, but the model reads {room}", where="prompt_tokens",
-            fix="Shorten the prompt or the continuation, or take another model.",
-        )  # fmt: skip
+        problem = f"1 + {prompt_tokens} + {new_tokens} tokens, but the model reads {room}"
+        fix = "Shorten the prompt or the continuation, or take another model."
+        raise InputError(problem, where="prompt_tokens", fix=fix)
 
 
 def stored_prompts(store: TokenStore, length: int) -> Prompts:

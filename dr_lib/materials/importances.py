@@ -6,17 +6,37 @@ choice here: how it is measured beyond two words, what happens at the ends of a 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
 from dr_lib.materials.ngrams import NgramCounts
+from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, TokenValues
 
 Pmi = Literal["naive", "minseg", "per_order"]
 Edges = Literal["renorm", "zero"]
+
+
+@stage()
+def importances(
+    folder: Path,
+    passages: Path,
+    counts: Path,
+    *,
+    window: int = 4,
+    pmi: Pmi = "naive",
+    edges: Edges = "renorm",
+    floor: float = 1.0,
+    ppmi: bool = False,
+) -> None:
+    """`values/`: the importance of each piece beside the tokens; `counts`: the n-grams; the rest as below."""
+    options = {"window": window, "pmi": pmi, "edges": edges, "floor": floor, "ppmi": ppmi}
+    write_importances(
+        NgramCounts.open(counts / "counts"), TokenStore.open(passages / "store"), folder / "values", **options
+    )
 
 
 def write_importances(
@@ -42,16 +62,17 @@ def write_importances(
         progress: show a bar.
 
     Raises:
-        InputError: an argument is out of range, or the counts do not reach so far or belong to another tokenizer.
+        InputError: the counts do not reach so far or belong to another tokenizer.
     """
-    _check(counts.order, window, pmi, edges, floor)
-    totals = counts.totals[:window]
+    if not 2 <= window <= counts.order:
+        fix = f"Give 2 to {counts.order}, or count longer n-grams."
+        raise InputError(f"{window} words", where="window", fix=fix)
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with tqdm(total=len(store), desc="Importances", unit=" passages", disable=not progress) as bar:
             for block in counts.blocks(store):
                 values = average_mutual_information(
-                    counts.of(block)[:window], block.room, totals, pmi=pmi, edges=edges, floor=floor, ppmi=ppmi
+                    counts.of(block)[:window], block.room, counts.totals, pmi=pmi, edges=edges, floor=floor, ppmi=ppmi
                 )
                 yield block.on_pieces(values)
                 bar.update(block.last - block.first)
@@ -93,7 +114,6 @@ def average_mutual_information(
         [3.008155, 3.008155, 3.008155]
     """
     length = len(counts)
-    _check(length, length, pmi, edges, floor)
     found = _information(_log_shares(counts, totals, floor), pmi)
     begin, begins, end, ends = (np.zeros(len(room)) for _ in range(4))
     for n, values in enumerate(found, start=2):
@@ -114,7 +134,7 @@ def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: floa
     least = [1.0] + [floor] * (len(counts) - 1)
     return [
         np.log(np.where(count > 0, count, rare)) - np.log(max(total, 1))
-        for count, total, rare in zip(counts, totals, least, strict=True)
+        for count, total, rare in zip(counts, totals, least, strict=False)
     ]
 
 
@@ -125,7 +145,7 @@ def _information(shares: list[np.ndarray], pmi: Pmi) -> list[np.ndarray]:
     parts, found = shares[0], []
     for n in range(2, len(shares) + 1):
         parts = parts + _later(shares[0], n - 1)
-        found.append((shares[n - 1] - parts) / (n - 1 if pmi == "per_order" else 1))
+        found.append((shares[n - 1] - parts) / {"naive": 1, "per_order": n - 1}[pmi])
     return found
 
 
@@ -147,13 +167,3 @@ def _later(values: np.ndarray, places: int) -> np.ndarray:
     else:
         moved[: max(len(values) - places, 0)] = values[places:]
     return moved
-
-
-def _check(order: int, window: int, pmi: str, edges: str, floor: float) -> None:
-    if not 2 <= window <= order:
-        raise InputError(f"{window} words", where="window", fix=f"Give 2 to {order}, or count longer n-grams.")
-    if not floor > 0:
-        raise InputError(f"{floor} is not above 0", where="floor", fix="Give the count that a rare n-gram stands for.")
-    for name, value, valid in (("pmi", pmi, get_args(Pmi)), ("edges", edges, get_args(Edges))):
-        if value not in valid:
-            raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(valid)}.")

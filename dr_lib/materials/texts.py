@@ -1,24 +1,87 @@
-"""Texts written about passages: generated questions or continuations, as strings and as tokens.
+"""Texts written about passages (generated questions, continuations): as strings, as tokens, and how they are written.
 
 A folder holds `texts.arrow` (the strings, column text), `store/` (their tokens) and `offsets.npy`: the texts of
-passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. Page: ideas/generators.
+passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are written shard by shard: what a killed run has
+written is not written again. Page: ideas/generators.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
 
 import datasets
 import numpy as np
 import pyarrow as pa
-from transformers import PreTrainedTokenizerFast
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.materials.strings import StringWriter, read_strings
-from dr_lib.tokens import FlatWriter, TokenStore
+from dr_lib.files import read_json, write_json
+from dr_lib.tokens import TokenStore
+from dr_lib.training import hash64
 
+Writer = Callable[[np.ndarray], list[list[str]]]
 STRINGS = "texts.arrow"
+ROWS_PER_BATCH = 4096
+WINDOW = 65_536
+BATCHES_PER_SHARD = 16
+SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
+
+
+class StringWriter:
+    """Append rows of texts to an Arrow file.
+
+    Args:
+        path: the file to write.
+        columns: names of the columns.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "texts.arrow"
+        >>> with StringWriter(path, ("text",)) as writer:
+        ...     writer.append(("one",)); writer.append(("two",))
+        >>> read_strings(path)["text"][:]
+        ['one', 'two']
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        self._schema = pa.schema([(name, pa.string()) for name in columns])
+        self._file = pa.OSFile(str(path), "wb")
+        self._stream = pa.ipc.new_stream(self._file, self._schema)
+        self._rows: list[Sequence[str]] = []
+        self.length = 0
+
+    def append(self, row: Sequence[str]) -> None:
+        """Write one row, a text for each column."""
+        self._rows.append(row)
+        self.length += 1
+        if len(self._rows) == ROWS_PER_BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            arrays = [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)]
+            self._stream.write_batch(pa.record_batch(arrays, self._schema))
+            self._rows = []
+
+    def __enter__(self) -> "StringWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._stream.close()
+        self._file.close()
+
+
+def read_strings(path: Path) -> datasets.Dataset:
+    """The rows of a file that `StringWriter` wrote, memory-mapped."""
+    return datasets.Dataset.from_file(str(path))
 
 
 @dataclass(frozen=True)
@@ -63,36 +126,24 @@ class Texts:
             >>> made.offsets.tolist(), made.of(0)
             ([0, 2, 2, 3], ['who?', 'why?'])
         """
-        with (
-            StringWriter(folder / STRINGS, ("text",)) as strings,
-            FlatWriter(folder / "offsets.npy", np.int64) as ends,
-        ):
-            ends.append(np.zeros(1, np.int64))
+        ends = [np.zeros(1, np.int64)]
+        with StringWriter(folder / STRINGS, ("text",)) as strings:
             for block in texts:
-                before = strings.length
+                ends.append(strings.length + np.cumsum([len(own) for own in block], dtype=np.int64))
                 for text in chain.from_iterable(block):
                     strings.append((text,))
-                ends.append(before + np.cumsum([len(own) for own in block], dtype=np.int64))
         if not strings.length:
             raise InputError("no text was written for any passage", where=folder, fix="Train the writer longer.")
+        np.save(folder / "offsets.npy", np.concatenate(ends))
         rows = read_strings(folder / STRINGS)
         TokenStore.build(rows, tokenizer, folder / "store", columns=("text",), progress=progress)
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> "Texts":
-        """Open what `write` left; `InputError` where a file is missing or does not fit the others."""
-        folder = Path(folder)
-        store = TokenStore.open(folder / "store")
-        try:
-            offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
-            strings = read_strings(folder / STRINGS)
-        except (OSError, ValueError, EOFError, pa.ArrowInvalid) as error:
-            raise InputError(f"not a whole folder of texts ({error})", where=folder, fix="Make it again.") from None
-        if not offsets[-1] == len(store) == len(strings):
-            sizes = f"{len(strings)} strings, {len(store)} tokenised, offsets up to {offsets[-1]}"
-            raise InputError(f"files do not fit: {sizes}", where=folder, fix="Make it again.")
-        return cls(strings, store, offsets)
+        """Open what `write` left."""
+        offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        return cls(read_strings(folder / STRINGS), TokenStore.open(folder / "store"), offsets)
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -104,3 +155,113 @@ class Texts:
     def owners(self) -> np.ndarray:
         """The passage of each text, `[texts]` int64."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+@dataclass
+class Counts:
+    """What became of the texts that were drawn.
+
+    Attributes:
+        passages: passages written about.
+        drawn: texts that the model wrote.
+        empty: of those, texts without a character.
+        repeated: of those, texts that their passage had already.
+        kept: what is left.
+        without: passages that are left without any text.
+    """
+
+    passages: int = 0
+    drawn: int = 0
+    empty: int = 0
+    repeated: int = 0
+    kept: int = 0
+    without: int = 0
+
+    def clean(self, texts: Sequence[str]) -> list[str]:
+        """The texts of one passage without empty and repeated ones (case does not count), and count them.
+
+        Example:
+            >>> counts = Counts()
+            >>> counts.clean(["Who?", " who? ", "", "why?"]), counts.repeated, counts.empty
+            (['Who?', 'why?'], 1, 1)
+        """
+        full = [text for text in map(str.strip, texts) if text]
+        distinct: dict[str, str] = {}
+        for text in full:
+            distinct.setdefault(text.casefold(), text)
+        self.passages += 1
+        self.drawn += len(texts)
+        self.empty += len(texts) - len(full)
+        self.repeated += len(full) - len(distinct)
+        self.kept += len(distinct)
+        self.without += not distinct
+        return list(distinct.values())
+
+
+def write_all(
+    folder: Path, lengths: np.ndarray, write: Writer, *, at_once: int, title: str, progress: bool = True
+) -> Iterator[list[list[str]]]:
+    """Write about every passage and give the texts back in the passages' order, a window at a time.
+
+    Args:
+        folder: the stage's folder; shards lie in its `checkpoint-texts/` until the stage is finished.
+        lengths: `[passages]` tokens of each passage, to sort by.
+        write: rows of passages -> for each its texts; the same rows must give the same texts.
+        at_once: passages of one call of `write`.
+        title: what is written, for the bar.
+        progress: show a bar.
+    """
+    with tqdm(total=len(lengths), desc=title, unit="passage", disable=not progress) as bar:
+        # Passages of like length share a batch, so that it holds hardly any padding, but only within a window: the
+        # result is put together one window at a time and never lies in memory whole.
+        for start in range(0, len(lengths), WINDOW):
+            texts: list[list[str]] = [[] for _ in lengths[start : start + WINDOW]]
+            for number, batches in enumerate(plan_shards(lengths[start : start + WINDOW], at_once)):
+                rows = np.concatenate(batches)
+                path = folder / SCRATCH / f"{start}-{number}.json"
+                own = read_shard(path, rows + start)
+                if own is None:
+                    own = [text for batch in batches for text in write(batch + start)]
+                    write_json(path, {"rows": (rows + start).tolist(), "texts": own})
+                for row, found in zip(rows, own, strict=True):
+                    texts[row] = found
+                bar.update(len(rows))
+            yield texts
+
+
+def plan_shards(lengths: np.ndarray, at_once: int) -> list[list[np.ndarray]]:
+    """Rows in batches of like length, longest first, and the batches in shards.
+
+    Example:
+        >>> plan_shards(np.array([3, 9, 5]), at_once=2)
+        [[array([1, 2]), array([0])]]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches = [order[start : start + at_once] for start in range(0, len(order), at_once)]
+    return [batches[start : start + BATCHES_PER_SHARD] for start in range(0, len(batches), BATCHES_PER_SHARD)]
+
+
+def read_shard(path: Path, rows: np.ndarray) -> list[list[str]] | None:
+    """The texts of a shard, or None where it is missing, broken or of other passages."""
+    try:
+        content = read_json(path)
+    except InputError:
+        return None
+    return content["texts"] if content["rows"] == rows.tolist() else None
+
+
+def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
+    """Rows of ids as texts, special tokens left out; a first piece that continues a word loses WordPiece's mark."""
+    return [text.removeprefix("##") for text in tokenizer.batch_decode(ids.cpu(), skip_special_tokens=True)]
+
+
+def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.ndarray:
+    """One number in [0, 1) for each token to come, by (seed, passage, copy, token): `[rows * copies, steps]` float32.
+
+    Example:
+        >>> first, both = uniform_numbers(0, np.array([7]), 2, 3), uniform_numbers(0, np.array([4, 7]), 2, 3)
+        >>> bool((both[2:] == first).all())
+        True
+    """
+    numbers = hash64(seed, rows[:, None, None], np.arange(copies)[:, None], np.arange(steps))
+    return ((numbers >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)).reshape(-1, steps)

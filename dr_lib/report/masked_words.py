@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Interval, bootstrap_interval
-from dr_lib.materials.words import WordBlock, WordTable
+from dr_lib.materials import WordBlock, WordTable
 from dr_lib.report.theme import Palette, show
 from dr_lib.tokens import TokenBatch
 

@@ -21,8 +21,7 @@ from dr_lib.files import write_text
 from dr_lib.lab import Cache, recipe_for
 from dr_lib.lab.material_statistics import importances, keyword_weights, ngrams
 from dr_lib.lab.way import open_means
-from dr_lib.materials.ngrams import NgramCounts
-from dr_lib.materials.words import word_blocks
+from dr_lib.materials import NgramCounts, word_blocks
 from dr_lib.report.masked_words import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 

@@ -14,9 +14,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.materials.importances import write_importances
-from dr_lib.materials.keyword_weights import write_keyword_weights
-from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.materials import count_ngrams, write_importances, write_keyword_weights
 from dr_lib.report import is_plain, masks_explorer
 from dr_lib.report.masks_explorer import FOLDER, Sources, write_explorer
 from dr_lib.tokens import TokenStore, load_tokenizer

@@ -1,6 +1,7 @@
 """Stages of texts and pairs on forty passages: what they hold and depend on, and that they go on after a kill."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,7 @@ from dr_lib.lab.materials import material
 from dr_lib.lab.means import Means
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.way import open_means
-from dr_lib.materials import writing
-from dr_lib.materials.questions import QuestionWriter
-from dr_lib.materials.texts import Texts
+from dr_lib.materials import QuestionWriter, Texts, write_all
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples
 
@@ -62,7 +61,7 @@ def test_every_passage_goes_on(means, cache):
 
 def test_a_killed_stage_goes_on_and_ends_in_the_same_texts(means, cache, monkeypatch):
     monkeypatch.setattr("dr_lib.lab.material_texts.ROWS_AT_ONCE", {"cpu": 30})
-    monkeypatch.setattr(writing, "BATCHES_PER_SHARD", 1)
+    monkeypatch.setattr(sys.modules[write_all.__module__], "BATCHES_PER_SHARD", 1)
     stage = material("questions", means, per_passage=3)
     whole = Texts.open(cache.get(stage)).strings["text"][:]
     calls, ask = [], QuestionWriter.__call__

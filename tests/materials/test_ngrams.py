@@ -1,5 +1,6 @@
 """Counts of words and n-grams against dictionaries of strings."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.materials import ngrams, sorted_runs, words
-from dr_lib.materials.chains import BITS, chain, check_numbers, find
-from dr_lib.materials.ngrams import NgramCounts, count_ngrams
-from dr_lib.materials.words import WordTable, word_blocks
+from dr_lib.materials.ngrams import BITS, NgramCounts, WordTable, _check_numbers, chain, count_ngrams, find, word_blocks
+
+MODULE = sys.modules[count_ngrams.__module__]
+FROM_FILE = np.fromfile
 
 
 def random_texts(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
@@ -35,19 +36,18 @@ def begins(titles: list[str], bodies: list[str], n: int) -> list[tuple[str, ...]
     return [tuple(text[i : i + n]) if i + n <= len(text) else None for text in texts for i in range(len(text))]
 
 
-@pytest.mark.parametrize(
-    ("least", "buffer", "block", "chunk"), [(1, 2**20, None, 2**20), (1, 40, 130, 50), (3, 60, 400, 90)]
-)
-def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(
-    store_of, tmp_path, monkeypatch, least, buffer, block, chunk
-):
-    titles, bodies = random_texts(60)
-    store = store_of(bodies, titles, split=True)
-    assert (store.continuation[store.text_ids]).any()
-    monkeypatch.setattr(words, "BLOCK", block or words.BLOCK)
-    monkeypatch.setattr(ngrams, "CHUNK", chunk)
-    counts = count_ngrams(store, tmp_path / "ngrams", min_count=least, buffer=buffer, progress=False)
-    [whole] = counts.blocks(store, 2**20)
+@pytest.mark.parametrize("seed", range(150))
+def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(store_of, tmp_path, monkeypatch, seed):
+    """Random corpora, orders, thresholds, and sizes of blocks, buckets and files so small that everything is cut."""
+    random = np.random.default_rng(seed)
+    titles, bodies = random_texts(int(random.integers(1, 40)), seed)
+    order, least = int(random.integers(2, 6)), int(random.integers(1, 4))
+    for name, high in (("BLOCK", 200), ("BUCKET", 120), ("FILES", 30)):
+        monkeypatch.setattr(MODULE, name, int(random.integers(1, high)))
+    store = store_of(bodies, titles, split=bool(seed % 2))
+    counts = count_ngrams(store, tmp_path / "ngrams", order=order, min_count=least, progress=False)
+    monkeypatch.setattr(MODULE, "BLOCK", 2**20)
+    [whole] = counts.blocks(store)
     for n, found in enumerate(counts.of(whole), start=1):
         expected = all_ngrams(titles, bodies, n)
         assert counts.totals[n - 1] == sum(expected.values())
@@ -56,10 +56,25 @@ def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(
         if n > 1:
             keys, table = counts.tables[n - 2]
             assert (np.diff(keys) > 0).all() and len(keys) == len(kept) and (table >= least).all()
-    assert sorted(path.name for path in counts.folder.iterdir()) == sorted(
-        ["meta.json", "word_counts.npy", "word_keys.npy", "word_numbers.npy"]
-        + [f"{part}{n}.npy" for part in ("keys", "counts") for n in (2, 3, 4)]
-    )
+    names = ["meta.json", "word_counts.npy", "word_keys.npy", "word_numbers.npy"]
+    names += [f"{part}{n}.npy" for part in ("keys", "counts") for n in range(2, order + 1)]
+    assert sorted(path.name for path in (tmp_path / "ngrams").iterdir()) == sorted(names)
+
+
+def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monkeypatch):
+    """Memory is bounded: what is sorted is a bucket, or the keys of one frequent word or n-gram."""
+    titles, bodies = random_texts(300)
+    store, sizes = store_of(bodies, titles), []
+    monkeypatch.setattr(MODULE, "BUCKET", 100)
+
+    def spy(path, dtype) -> np.ndarray:
+        sizes.append(path.stat().st_size // 8)
+        return FROM_FILE(path, dtype)
+
+    monkeypatch.setattr(np, "fromfile", spy)
+    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    most = counts.unigrams.max()
+    assert len(sizes) > 30 and max(sizes) <= 100 + most and sum(sizes) == sum(counts.totals[1:])
 
 
 def test_ngrams_cross_neither_passages_nor_title_and_body(store_of, tmp_path):
@@ -79,9 +94,10 @@ def test_pieces_may_be_counted_in_place_of_words(store_of, tmp_path):
 def test_two_countings_are_equal_to_the_byte(store_of, tmp_path):
     titles, bodies = random_texts(40)
     store = store_of(bodies, titles, split=True)
-    folders = [count_ngrams(store, tmp_path / name, progress=False).folder for name in "ab"]
-    for path in folders[0].iterdir():
-        assert path.read_bytes() == (folders[1] / path.name).read_bytes()
+    for name in "ab":
+        count_ngrams(store, tmp_path / name, progress=False)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
@@ -104,26 +120,17 @@ def test_another_tokenizers_words_are_refused(store_of, tmp_path):
 def test_rare_ngrams_are_dropped_by_default_in_large_collections_only(store_of, tmp_path, monkeypatch):
     store = store_of(["a b a b", "a b c"])
     assert count_ngrams(store, tmp_path / "small", progress=False).min_count == 1
-    monkeypatch.setattr(ngrams, "SMALL", 6)
+    monkeypatch.setattr(MODULE, "SMALL", 6)
     large = count_ngrams(store, tmp_path / "large", progress=False)
     assert large.min_count == 5 and [len(keys) for keys, _ in large.tables] == [0, 0, 0]
     assert large.totals == (7, 5, 3, 1)
 
 
-def test_arguments_out_of_range_and_broken_tables_are_refused(store_of, tmp_path):
-    store = store_of(["a b"])
-    for name, value in (("order", 1), ("min_count", 0), ("buffer", 1)):
-        with pytest.raises(InputError, match=name):
-            count_ngrams(store, tmp_path / "ngrams", progress=False, **{name: value})
+def test_a_folder_without_counts_and_too_many_numbers_are_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         NgramCounts.open(tmp_path / "ngrams")
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
-    path = counts.folder / "keys2.npy"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"keys2\.npy"):
-        NgramCounts.open(counts.folder)
     with pytest.raises(InputError, match="numbered"):
-        check_numbers(2**BITS + 1, "words")
+        _check_numbers(2**BITS + 1, "words")
 
 
 def test_chains_of_the_largest_numbers_stay_apart():
@@ -134,12 +141,13 @@ def test_chains_of_the_largest_numbers_stay_apart():
     assert (chain(np.full(4, -1), np.array([0, 1, largest - 1, largest])) < 0).all()
 
 
-def test_words_are_told_apart_by_all_their_pieces(store_of):
+def test_words_are_told_apart_by_all_their_pieces(store_of, monkeypatch):
     titles, bodies = random_texts(60, seed=3)
     store = store_of(bodies, titles, split=True)
     table = WordTable(store.vocab_size)
     by_number: dict[int, set[str]] = {}
-    for block in word_blocks(store, pieces=50):
+    monkeypatch.setattr(MODULE, "BLOCK", 50)
+    for block in word_blocks(store):
         texts = titles[block.first : block.last] + bodies[block.first : block.last]
         for number, word in zip(table.learn(block).tolist(), " ".join(texts).split(), strict=True):
             by_number.setdefault(number, set()).add(word)
@@ -148,11 +156,12 @@ def test_words_are_told_apart_by_all_their_pieces(store_of):
     assert sorted(spelled) == sorted(set(" ".join(titles + bodies).split()))
 
 
-def test_blocks_join_to_the_whole_and_know_their_rows(store_of):
+def test_blocks_join_to_the_whole_and_know_their_rows(store_of, monkeypatch):
     titles, bodies = random_texts(30, seed=5)
     store = store_of(bodies, titles, split=True)
     for size in (1, 17, 10**6):
-        blocks = list(word_blocks(store, pieces=size))
+        monkeypatch.setattr(MODULE, "BLOCK", size)
+        blocks = list(word_blocks(store))
         assert [block.first for block in blocks[1:]] == [block.last for block in blocks[:-1]]
         assert (blocks[0].first, blocks[-1].last) == (0, len(store))
         for block in blocks:
@@ -163,29 +172,6 @@ def test_blocks_join_to_the_whole_and_know_their_rows(store_of):
             assert block.room.tolist() == [left for size in sizes for left in range(size, 0, -1)]
         joined = [np.concatenate(parts) for parts in zip(*(b.on_pieces(b.room) for b in blocks), strict=True)]
         assert [len(part) for part in joined] == [len(store.title_ids), len(store.text_ids)]
-
-
-@pytest.mark.parametrize(("buffer", "count"), [(2, 6), (50, 500), (300, 3000), (10_000, 3000)])
-def test_sorted_runs_count_as_numpy_does_and_keep_to_the_buffer(tmp_path, monkeypatch, buffer, count):
-    random, merged = np.random.default_rng(1), []
-    keys = np.concatenate([random.zipf(1.3, count) % 500, random.integers(0, 2**62, count), np.full(count // 5, 3)])
-    random.shuffle(keys)
-    inner = sorted_runs._summed
-    monkeypatch.setattr(sorted_runs, "_summed", lambda *given: (merged.append(len(given[0])), inner(*given))[1])
-    runs = sorted_runs.SortedRuns(tmp_path, buffer)
-    for part in np.array_split(keys, 11):
-        runs.add(part)
-    parts = list(runs.merged())
-    expected = np.unique(keys, return_counts=True)
-    assert np.array_equal(np.concatenate([part[0] for part in parts]), expected[0])
-    assert np.array_equal(np.concatenate([part[1] for part in parts]), expected[1])
-    assert max(merged) <= max(buffer // 2, len(list(tmp_path.iterdir())) // 2)
-    runs.discard()
-    assert not list(tmp_path.iterdir())
-
-
-def test_no_keys_give_no_runs(tmp_path):
-    assert list(sorted_runs.SortedRuns(tmp_path, 4).merged()) == []
 
 
 def test_find_in_an_empty_table_finds_nothing():

@@ -1,15 +1,36 @@
-"""The question generator: its loss against plain torch on each pair alone, and what it writes."""
+"""Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, splits that share nothing."""
+
+import sys
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dr_lib.materials import questions
-from dr_lib.materials.questions import QuestionTraining, QuestionWriter, stored_inputs, tokenised_inputs
+from dr_lib.errors import InputError
+from dr_lib.materials import (
+    ByVectors,
+    ByWords,
+    QuestionTraining,
+    QuestionWriter,
+    asked_once,
+    consistent,
+    draw_splits,
+    first_of_each,
+    shared_words,
+    store_questions,
+    stored_inputs,
+    tokenised_inputs,
+)
 from dr_lib.models import Sampling, new_seq2seq, writers
+from dr_lib.retrieval import Bm25
 from dr_lib.tokens import TokenStore, special_ids
 from dr_lib.training import Examples, RetrievalBatches, TrainSettings, train
+
+questions_module = sys.modules[consistent.__module__]
 
 QUERIES = ["what does the bottleneck carry", "dense retriever", "hard negatives are what", "new york", "masked"]
 
@@ -105,7 +126,7 @@ def test_questions_hold_no_special_token_and_are_never_empty(writer, monkeypatch
         seen.append(writers.write_texts(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(questions, "write_texts", spy)
+    monkeypatch.setattr(questions_module, "write_texts", spy)
     writer(choice=Sampling(), copies=20)(np.arange(5))
     ids = seen[0]
     assert ids.shape == (100, 9)
@@ -127,3 +148,178 @@ def test_a_public_tokenizer_reads_title_and_text_as_one(rows, tiny_tokenizer):
         assert read["attention_mask"][row].sum() == len(ids)
     alone = tokenised_inputs(rows, tiny_tokenizer, 8, "none")(np.array([0]))
     assert alone["input_ids"][0].tolist() == tiny_tokenizer(rows[0]["text"], truncation=True, max_length=8)["input_ids"]
+
+
+KNOWN = ["river", "mountain", "harbour", "violin", "compass", "lantern", "orchard", "saddle"]
+DOCUMENTS = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 2])
+
+
+@pytest.fixture
+def asked_again() -> tuple[np.ndarray, Dataset, Dataset]:
+    """Sources, questions and passages of random words."""
+    draw = np.random.default_rng(5)
+    passages = [" ".join(draw.choice(KNOWN, 6)) for _ in DOCUMENTS]
+    sources = draw.integers(0, len(DOCUMENTS), 60)
+    questions = [" ".join(draw.choice(passages[row].split(), 2)) if row % 3 else "violin" for row in sources]
+    questions[7] = "unheard of"
+    rows = {"title": [""] * len(passages), "text": passages}
+    return sources, Dataset.from_dict({"text": questions}), Dataset.from_dict(rows)
+
+
+@pytest.fixture(params=["words", "vectors"])
+def retriever(request, asked_again):
+    """A retriever with a full table of its scores beside it, minus infinity for what it never finds."""
+    sources, questions, passages = asked_again
+    if request.param == "vectors":
+        draw = np.random.default_rng(1)
+        vectors = [draw.standard_normal((size, 4)).astype(np.float32) for size in (len(sources), len(passages))]
+        return ByVectors(*vectors), (vectors[0].astype(np.float64) @ vectors[1].T.astype(np.float64)).astype(np.float32)
+    index = Bm25.build(passages, progress=False)
+    ranking = index.search(questions["text"], len(passages))
+    table = np.full((len(sources), len(passages)), -np.inf, np.float32)
+    for row, (places, scores) in enumerate(zip(ranking.rows, ranking.scores, strict=True)):
+        table[row, places[places >= 0]] = scores[places >= 0]
+    return ByWords(index, questions), table
+
+
+def leads_back(scores: np.ndarray, source: int, candidates: np.ndarray, top_k: int) -> bool:
+    """Whether a passage is among the first of some candidates; ties go to the lower row."""
+    found = sorted((row for row in candidates if scores[row] > -np.inf), key=lambda row: (-scores[row], row))
+    return source in found[:top_k]
+
+
+@pytest.mark.parametrize("top_k", [1, 3])
+@pytest.mark.parametrize("how", ["global", "local"])
+def test_what_is_kept_leads_back_to_its_passage(asked_again, retriever, monkeypatch, how, top_k):
+    sources, (found, table) = asked_again[0], retriever
+    expected = []
+    for row, source in enumerate(sources):
+        same = DOCUMENTS[source]
+        candidates = np.flatnonzero((same == DOCUMENTS) | (how == "global"))
+        expected.append(leads_back(table[row], source, candidates, top_k))
+    kept = consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False)
+    assert kept.tolist() == expected
+    assert 0 < kept.sum() < len(kept)
+    monkeypatch.setattr(questions_module, "AT_ONCE", 7)
+    monkeypatch.setattr(questions_module, "PAIRS_AT_ONCE", 6)
+    assert np.array_equal(consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False), kept)
+
+
+def test_the_global_filter_keeps_no_more_than_the_local_one(asked_again, retriever):
+    kept = {
+        how: consistent(retriever[0], asked_again[0], DOCUMENTS, how=how, progress=False) for how in ("local", "global")
+    }
+    assert not (kept["global"] & ~kept["local"]).any()
+    assert kept["local"].sum() > kept["global"].sum()
+
+
+def test_without_a_filter_all_stay(asked_again):
+    assert consistent(None, asked_again[0], DOCUMENTS, how="none", progress=False).all()
+
+
+def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
+    sources, questions, passages = asked_again
+    alone = consistent(
+        ByWords(Bm25.build(passages, progress=False), questions), sources, np.arange(12), how="local", progress=False
+    )
+    assert [row for row, kept in enumerate(alone) if not kept] == [
+        row
+        for row, source in enumerate(sources)
+        if not set(questions[row]["text"].split()) & set(passages[int(source)]["text"].split())
+    ]
+
+
+ASKED = Dataset.from_dict({"text": ["a vector", "masked", "New York", "a Vector", "the decoder", "masked", "new"]})
+OF_PASSAGE = np.array([0, 0, 1, 2, 2, 3, 3])
+
+
+def words(folder, tokenizer) -> list[str]:
+    store = TokenStore.open(folder)
+    batch = store.batch(np.arange(len(store)), max_length=30)
+    return [tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids]
+
+
+def test_equal_questions_are_one_query_with_every_source(tmp_path, tiny_tokenizer):
+    kept = np.array([1, 1, 1, 1, 0, 1, 0], bool)
+    counts = store_questions(ASKED, OF_PASSAGE, kept, tmp_path, tiny_tokenizer, passages=6, progress=False)
+    examples = Examples.open(tmp_path / "examples")
+    assert words(tmp_path / "queries", tiny_tokenizer) == ["a vector", "masked", "new york"]
+    assert [part.tolist() for part in np.split(examples.positives, examples.offsets[1:-1])] == [[0, 2], [0, 3], [1]]
+    assert examples.passages == 6 and examples.negatives.shape == (3, 0)
+    assert counts == {"filtered": 5, "queries": 3, "pairs": 5, "passages": 4}
+
+
+def test_negatives_are_the_best_of_the_retriever_without_the_positives(tmp_path, tiny_tokenizer):
+    draw = np.random.default_rng(0)
+    questions, passages = (draw.standard_normal((size, 4)).astype(np.float32) for size in (7, 40))
+    store_questions(
+        ASKED, OF_PASSAGE, np.ones(7, bool), tmp_path, tiny_tokenizer, passages=40,
+        retriever=ByVectors(questions, passages), depth=5, progress=False,
+    )  # fmt: skip
+    examples = Examples.open(tmp_path / "examples")
+    for place, question in enumerate([0, 1, 2, 4, 6]):  # each text where it comes first
+        known = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
+        ranked = [row for row in np.argsort(-(passages @ questions[question])) if row not in known]
+        assert sorted(examples.negatives[place]) == sorted(ranked[:5])
+
+
+def test_no_question_left_is_an_error_with_a_way_out(tmp_path, tiny_tokenizer):
+    with pytest.raises(InputError, match="weaker filter"):
+        store_questions(ASKED, OF_PASSAGE, np.zeros(7, bool), tmp_path, tiny_tokenizer, passages=6, progress=False)
+
+
+SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
+NONE_HELD = np.array([], np.int64)
+
+
+def test_shares_are_met_by_document():
+    documents = np.arange(2000) // 2
+    found = draw_splits(documents, np.arange(2000), SHARES, held=NONE_HELD, seed=0)
+    assert np.bincount(found).tolist() == [1500, 100, 400]
+    assert (found[::2] == found[1::2]).all()
+
+
+def test_few_documents_are_split_by_passage():
+    found = draw_splits(np.zeros(100, np.int64), np.arange(100), SHARES, held=NONE_HELD, seed=0)
+    assert np.bincount(found).tolist() == [75, 5, 20]
+
+
+def test_a_passage_without_question_is_in_no_split():
+    found = draw_splits(np.arange(100), np.arange(0, 100, 2), SHARES, held=NONE_HELD, seed=0)
+    assert (found[1::2] == -1).all() and (found[::2] >= 0).all()
+
+
+def test_the_documents_of_judged_passages_are_left_out():
+    documents = np.arange(400) // 4
+    found = draw_splits(documents, np.arange(400), {"train": 1.0}, held=np.array([9, 10, 400 - 1]), seed=0)
+    assert np.flatnonzero(found == -1).tolist() == [8, 9, 10, 11, 396, 397, 398, 399]
+
+
+def test_draws_depend_on_the_seed_alone():
+    one, two, other = (draw_splits(np.arange(90), np.arange(90), SHARES, held=NONE_HELD, seed=s) for s in (0, 0, 1))
+    assert (one == two).all() and (one != other).any()
+
+
+def test_too_few_passages_are_refused():
+    with pytest.raises(InputError, match="2 passages with questions make no 3 splits"):
+        draw_splits(np.arange(5), np.array([1, 1, 4]), SHARES, held=NONE_HELD, seed=0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(3, 200), st.integers(1, 40), st.integers(0, 5))
+def test_every_split_gets_a_passage(passages, per_document, seed):
+    found = draw_splits(np.arange(passages) // per_document, np.arange(passages), SHARES, held=NONE_HELD, seed=seed)
+    assert set(found.tolist()) == {0, 1, 2}
+
+
+def test_a_question_of_two_passages_is_asked_of_neither():
+    assert asked_once(["What is it?", "Who?", "WHAT IS IT?"]).tolist() == [False, True, False]
+
+
+def test_the_first_question_of_each_passage_is_marked():
+    assert first_of_each(np.array([0, 0, 0, 4, 7, 7])).tolist() == [True, False, False, True, True, False]
+
+
+def test_words_are_shared_whatever_their_case_and_number():
+    assert shared_words(["The tide, the tide!", "no word"], ["A Tide.", "else"]) == 0.25
+    assert shared_words([], []) == 0.0

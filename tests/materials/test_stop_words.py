@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.materials.importances import write_importances
-from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.materials import count_ngrams, write_importances
 from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore, load_tokenizer
 

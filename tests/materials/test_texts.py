@@ -1,10 +1,17 @@
-"""Texts about passages on disk: strings, tokens and whose they are."""
+"""Texts about passages: strings, tokens and whose they are; a killed run goes on where it stopped."""
+
+import json
+import sys
 
 import numpy as np
 import pytest
+import torch
 
 from dr_lib.errors import InputError
-from dr_lib.materials.texts import Texts
+from dr_lib.materials import Counts, Texts, write_all
+from dr_lib.materials.texts import SCRATCH, plan_shards, spelled, uniform_numbers
+
+texts_module = sys.modules[write_all.__module__]
 
 BLOCKS = [[["the vector", "a dense retriever"], []], [["masked words"]], [[], ["new york", "hard negatives", "new"]]]
 
@@ -33,12 +40,87 @@ def test_not_a_single_text_is_an_error(tmp_path, tiny_tokenizer):
         Texts.write(tmp_path, [[[], []]], tiny_tokenizer, progress=False)
 
 
-@pytest.mark.parametrize("file", ["offsets.npy", "texts.arrow"])
-def test_files_that_do_not_fit_are_refused(tmp_path, texts, file):
-    path = tmp_path / file
-    if file == "offsets.npy":
-        np.save(path, texts.offsets[:-1])
-    else:
-        path.unlink()
-    with pytest.raises(InputError, match="Make it again"):
-        Texts.open(tmp_path)
+LENGTHS = np.array([3, 9, 1, 9, 4, 4, 7, 2, 8, 5, 6])
+
+
+class Echo:
+    """Writes each passage's own number; notes what it was asked, and fails at call number `fails`."""
+
+    def __init__(self, fails: int = -1):
+        self.asked, self.fails = [], fails
+
+    def __call__(self, rows: np.ndarray) -> list[list[str]]:
+        if len(self.asked) == self.fails:
+            raise KeyboardInterrupt
+        self.asked.append(rows.tolist())
+        return [[f"about {row}", f"again {row}"] for row in rows]
+
+
+def written(folder, write, **rest) -> list[list[str]]:
+    options = {"at_once": 2, "title": "test", "progress": False, **rest}
+    return [own for block in write_all(folder, LENGTHS, write, **options) for own in block]
+
+
+EXPECTED = [[f"about {row}", f"again {row}"] for row in range(len(LENGTHS))]
+
+
+@pytest.mark.parametrize(("window", "per_shard"), [(65_536, 16), (4, 16), (4, 1), (11, 2)])
+def test_texts_come_back_in_the_order_of_the_passages(tmp_path, monkeypatch, window, per_shard):
+    monkeypatch.setattr(texts_module, "WINDOW", window)
+    monkeypatch.setattr(texts_module, "BATCHES_PER_SHARD", per_shard)
+    assert written(tmp_path, Echo()) == EXPECTED
+
+
+def test_passages_of_like_length_are_written_together():
+    shards = plan_shards(LENGTHS, at_once=3)
+    spreads = [np.ptp(LENGTHS[batch]) for shard in shards for batch in shard]
+    assert max(spreads) <= 2
+    assert sorted(np.concatenate([batch for shard in shards for batch in shard]).tolist()) == list(range(11))
+
+
+def test_a_killed_run_writes_only_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts_module, "BATCHES_PER_SHARD", 2)
+    with pytest.raises(KeyboardInterrupt):
+        written(tmp_path, Echo(fails=5))
+    second = Echo()
+    assert written(tmp_path, second) == EXPECTED
+    assert second.asked == [[0, 7], [2]]  # the third shard; the first two were kept
+
+
+def test_a_damaged_shard_and_one_of_other_passages_are_written_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts_module, "BATCHES_PER_SHARD", 2)
+    written(tmp_path, Echo())
+    first, second, _ = sorted((tmp_path / SCRATCH).iterdir())
+    first.write_text(first.read_text()[:-20])
+    second.write_text(json.dumps({**json.loads(second.read_text()), "rows": [0, 1, 2, 3]}))
+    again = Echo()
+    assert written(tmp_path, again) == EXPECTED
+    assert len(again.asked) == 4
+
+
+def test_empty_and_repeated_texts_are_dropped_and_counted():
+    counts = Counts()
+    assert counts.clean(["What is it?", "", "what IS it? ", "Why?"]) == ["What is it?", "Why?"]
+    assert counts.clean([" ", ""]) == []
+    assert counts == Counts(passages=2, drawn=6, empty=3, repeated=1, kept=2, without=1)
+
+
+def test_uniform_numbers_depend_on_seed_passage_copy_and_token_alone():
+    rows = np.array([5, 0, 9])
+    numbers = uniform_numbers(3, rows, copies=2, steps=4)
+    assert numbers.shape == (6, 4) and numbers.dtype == np.float32
+    assert np.array_equal(uniform_numbers(3, rows[1:], 2, 4), numbers[2:])
+    assert np.array_equal(uniform_numbers(3, rows, 2, 9)[:, :4], numbers)
+    assert not (uniform_numbers(4, rows, 2, 4) == numbers).any()
+
+
+def test_uniform_numbers_are_uniform_below_one():
+    numbers = uniform_numbers(0, np.arange(200), copies=5, steps=20)
+    assert len(np.unique(numbers)) > 0.99 * numbers.size
+    assert numbers.min() >= 0 and numbers.max() < 1
+    assert np.abs(np.histogram(numbers, bins=10, range=(0, 1))[0] / numbers.size - 0.1).max() < 0.01
+
+
+def test_a_first_piece_that_continues_a_word_loses_its_mark(tiny_tokenizer):
+    ids = torch.tensor([tiny_tokenizer.convert_tokens_to_ids(["##s", "the", "[SEP]"])])
+    assert spelled(tiny_tokenizer, ids) == ["s the"]

@@ -1,0 +1,71 @@
+"""How rare each word is: the weights by which MASTER draws the words that it hides from a decoder. Page: ideas/masking.
+
+The paper says TF-IDF, the released code one by the count of the word in the collection.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dr_lib.materials.ngrams import WordTable, chain, word_blocks
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenStore, TokenValues
+
+Weighting = Literal["inverse_count", "tfidf"]
+
+
+@stage()
+def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inverse_count") -> None:
+    """`values/`: the keyword weight of each piece beside the tokens; arguments as of `write_keyword_weights`."""
+    write_keyword_weights(TokenStore.open(passages / "store"), folder / "values", weighting=weighting)
+
+
+def write_keyword_weights(
+    store: TokenStore, folder: Path, *, weighting: Weighting = "inverse_count", progress: bool = True
+) -> TokenValues:
+    """Write the weight of each piece, that of its word, in float32.
+
+    Args:
+        store: tokens of the passages; words are counted in all of them, title and body of a passage together.
+        folder: where to write; it is whole or absent.
+        weighting: `"inverse_count"`, 1 / occurrences in the collection (released code); `"tfidf"`, occurrences in the
+            passage x ln(passages / passages with the word) (paper, which gives no formula).
+        progress: show a bar.
+
+    Example:
+        >>> import tempfile, datasets
+        >>> from dr_lib.tokens import train_wordpiece
+        >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
+        >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
+        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> write_keyword_weights(store, place / "values", progress=False).text.tolist()
+        [0.5, 1.0, 0.5]
+    """
+    table = WordTable(store.vocab_size)
+    # By number of the word: how often it occurs in the collection, or in how many passages.
+    counts = np.zeros(0, np.int64)
+    bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages", disable=not progress)
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for block in word_blocks(store):
+            numbers = table.number(block)
+            if weighting == "inverse_count":
+                weights = 1.0 / counts[numbers]
+            else:
+                _, of_word, times = np.unique(chain(block.rows, numbers), return_inverse=True, return_counts=True)
+                weights = times[of_word] * np.log(len(store) / counts[numbers])
+            yield block.on_pieces(weights)
+            bar.update(block.last - block.first)
+
+    with bar:
+        for block in word_blocks(store):
+            numbers = table.learn(block)
+            if weighting == "tfidf":  # a word counts once a passage
+                numbers = numbers[np.unique(chain(block.rows, numbers), return_index=True)[1]]
+            known, counts = counts, np.bincount(numbers, minlength=len(table))
+            counts[: len(known)] += known
+            bar.update(block.last - block.first)
+        return TokenValues.write(store, folder, blocks(), dtype="float32")
