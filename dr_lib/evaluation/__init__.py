@@ -1,6 +1,12 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
-from dr_lib.evaluation.candidates import candidate_scores, evaluate_candidates, rank_candidates
+from dr_lib.evaluation.dialogue import (
+    DialogueSettings,
+    candidate_scores,
+    dialogue,
+    evaluate_candidates,
+    rank_candidates,
+)
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.measures import (
     BY_ANSWER,
@@ -10,10 +16,12 @@ from dr_lib.evaluation.measures import (
     check_measures,
     evaluate,
     evaluate_split,
+    scores,
 )
 from dr_lib.evaluation.nlu import (
     TASKS,
     NluBatch,
+    NluSettings,
     NluSplit,
     NluTask,
     SentenceClassifier,
@@ -21,6 +29,7 @@ from dr_lib.evaluation.nlu import (
     load_nlu,
     measure_difference,
     measure_interval,
+    nlu,
     nlu_file,
     steps_for,
     task_of,
@@ -29,6 +38,7 @@ from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, 
 from dr_lib.evaluation.papers import PAPERS, Claim, Compare, Paper, Table, load_paper, load_papers, number, row_label
 from dr_lib.evaluation.pipeline_checks import (
     also_in,
+    pipeline_checks,
     positive_first,
     ranking_on_lists,
     share_above,
@@ -36,7 +46,7 @@ from dr_lib.evaluation.pipeline_checks import (
     teacher_on_lists,
 )
 from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
-from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY, passage_similarities
+from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY, passage_similarities, similarities
 from dr_lib.evaluation.statistics import (
     AverageInterval,
     Interval,
@@ -61,10 +71,12 @@ __all__ = [
     "Case",
     "Claim",
     "Compare",
+    "DialogueSettings",
     "IndexCost",
     "Interval",
     "NearestQuestions",
     "NluBatch",
+    "NluSettings",
     "NluSplit",
     "NluTask",
     "PairResult",
@@ -82,6 +94,7 @@ __all__ = [
     "bootstrap_intervals",
     "candidate_scores",
     "check_measures",
+    "dialogue",
     "evaluate",
     "evaluate_candidates",
     "evaluate_split",
@@ -94,6 +107,7 @@ __all__ = [
     "measure_difference",
     "measure_interval",
     "nearest_questions",
+    "nlu",
     "nlu_file",
     "number",
     "page_ids",
@@ -101,14 +115,17 @@ __all__ = [
     "page_ranking",
     "paired_difference",
     "passage_similarities",
+    "pipeline_checks",
     "positive_first",
     "r_precision",
     "randomisation_tests",
     "rank_candidates",
     "ranking_on_lists",
     "row_label",
+    "scores",
     "share_above",
     "share_marked",
+    "similarities",
     "smallest_detectable_difference",
     "steps_for",
     "stratify",

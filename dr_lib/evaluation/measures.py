@@ -41,6 +41,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_text
 from dr_lib.retrieval import Ranking, holds_answer, rows_of
+from dr_lib.stages import stage
 
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
 BY_ANSWER = ("accuracy@5", "accuracy@20", "accuracy@100")
@@ -291,3 +292,12 @@ def _pack(content: bytes) -> str:
 
 def _unpack(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text, validate=True))
+
+
+@stage()
+def scores(
+    folder: Path, run: Path, collection: Collection, *, split: str, measures: Sequence[str], grade: int = 1
+) -> None:
+    """`scores.json`: the score of every query of a split by measure."""
+    ranking = Ranking.open(run / "ranking")
+    evaluate_split(ranking, collection, split, measures, grade=grade).save(folder / "scores.json")

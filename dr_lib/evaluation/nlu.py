@@ -11,14 +11,17 @@ made for next-sentence prediction are not used, since pre-training for retrieval
 """
 
 import copy
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import datasets
 import numpy as np
 import torch
+from pydantic import Field
 from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,10 +31,12 @@ from dr_lib.collections.beir import read_lines
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.statistics import Interval, interval_of
-from dr_lib.models import first_states
+from dr_lib.models import first_states, load_masked_lm
 from dr_lib.places import find_data
-from dr_lib.tokens import TokenBatch, TokenStore, plan_by_length
-from dr_lib.training import TrainSettings, train
+from dr_lib.settings import Settings
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, plan_by_length
+from dr_lib.training import TrainSettings, machine, train
 
 FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
 SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
@@ -400,3 +405,58 @@ def _same_rows(runs: Sequence[Scores]) -> int:
     if not runs or any(not np.array_equal(one, actual[0]) for one in actual):
         raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
     return len(actual[0])
+
+
+class NluSettings(Settings):
+    """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
+
+    Args:
+        task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
+        folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
+        train, split: the files trained on and measured on; the test files of GLUE come without answers.
+        train_rows: only the first so many training rows; None takes all.
+        epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
+            or 32, rates of 2e-5 to 5e-5.
+        length: longest sequence in pieces.
+        dropout: of the head; that of the encoder is the recipe's.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})  # the stage gets the files themselves
+    task: str
+    folder: str
+    train: str = "train"
+    split: str = "dev"
+    train_rows: int | None = Field(default=None, gt=0)
+    epochs: float = Field(default=3.0, gt=0)
+    batch_rows: int = Field(default=32, gt=0)
+    learning_rate: float = Field(default=2e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, le=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+    length: int = Field(default=128, gt=3)
+    dropout: float = Field(default=0.1, ge=0, le=1)
+
+
+@stage(resumable=True)
+def nlu(
+    folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int
+) -> None:
+    """`scores.json`: a row's class or score as predicted and as it is, and for classes whether it is right; `log.json`.
+
+    Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
+    """
+    place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
+    encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
+    rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
+    rows = rows.first(task.train_rows)
+    settings = TrainSettings(
+        steps=steps_for(len(rows), task.batch_rows, task.epochs),
+        learning_rate=task.learning_rate,
+        warmup=task.warmup,
+        weight_decay=task.weight_decay,
+        seed=seed,
+    )
+    work = folder / "checkpoint-work"
+    options = {"batch_rows": task.batch_rows, "max_length": task.length, "dropout": task.dropout}
+    result = finetune_nlu(encoder, load_tokenizer(place), rows, unseen, settings, work, **options)
+    shutil.copy(work / "training" / "log.json", folder / "log.json")
+    result.save(folder / "scores.json")

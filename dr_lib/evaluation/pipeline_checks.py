@@ -5,10 +5,15 @@ has mostly been given something wrong: negatives that answer the query, negative
 that prefers a negative. Page of the book: ideas/pipeline.
 """
 
+from pathlib import Path
+
 import numpy as np
 
-from dr_lib.retrieval import Ranking
-from dr_lib.training import Examples, TeacherScores
+from dr_lib.collections import Collection
+from dr_lib.evaluation.measures import Scores, evaluate
+from dr_lib.retrieval import Ranking, holds_answer
+from dr_lib.stages import stage
+from dr_lib.training import Examples, TeacherScores, training_examples
 
 
 def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:
@@ -115,3 +120,61 @@ def scores_in(rows: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.nd
         found = np.take_along_axis(scores, same.argmax(axis=1)[:, None], axis=1)[:, 0]
         out[:, column] = np.where(same.any(axis=1), found, -np.inf)
     return out
+
+
+@stage()
+def pipeline_checks(
+    folder: Path,
+    bm25_negatives: Path | None,
+    mined: Path,
+    teacher_negatives: Path,
+    teacher: Path,
+    first_run: Path,
+    second_run: Path,
+    collection: Collection,
+    *,
+    queries: int = 5_000,
+    share: float | None = None,
+    share_seed: int = 0,
+) -> None:
+    """`scores.json`: was what each training learned from any good? Of at most `queries` training queries, drawn evenly.
+
+    The measures are "retriever 1: MRR@10" and "retriever 2: MRR@10" (on the training queries themselves); of the mined
+    negatives, the shares that BM25 had listed too, that come from a positive's document, and (where queries have
+    answers) that hold one; and on the lists that the teacher reads, who puts a positive first and how many negatives
+    the teacher puts above it.
+    """
+    examples = training_examples(collection, teacher_negatives, share=share, share_seed=share_seed)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:queries])
+    rows = examples.query_rows[chosen]
+    mined_rows = np.load(mined / "negatives.npy")[rows]
+    documents, _ = collection.documents()
+    relevant = collection.relevant_rows("train")
+    marked = {
+        "mined: from a positive's document": also_in(documents[mined_rows], [documents[relevant[row]] for row in rows])
+    }
+    if bm25_negatives:
+        marked["mined: BM25 lists them too"] = also_in(mined_rows, np.load(bm25_negatives / "negatives.npy")[rows])
+    answers = collection.queries("train")[rows]["answers"]
+    if any(answers):
+        marked["mined: hold an answer"] = holds_answer(mined_rows, collection.passages, answers)
+    values = {name: share_marked(mined_rows, where) for name, where in marked.items()}
+    rankings = [Ranking.open(run / "ranking") for run in (first_run, second_run)]
+    for number, ranking in enumerate(rankings, 1):
+        values[f"retriever {number}: MRR@10"] = training_mrr(ranking, collection, rows)
+    retriever = ranking_on_lists(rankings[1], examples, chosen)
+    scored = teacher_on_lists(TeacherScores.open(teacher), examples, chosen)
+    values["lists: retriever 2 puts a positive first"] = positive_first(*retriever)
+    values["lists: teacher puts a positive first"] = positive_first(*scored)
+    values["lists: negatives that the teacher puts above"] = share_above(*scored)
+    ids = collection.queries("train")["id"][:]
+    Scores([ids[row] for row in rows], values).save(folder / "scores.json")
+
+
+def training_mrr(ranking: Ranking, collection: Collection, rows: np.ndarray) -> np.ndarray:
+    """MRR@10 `[queries]` of a ranking of all training queries for some of them: how well a retriever knows them."""
+    ids = [ranking.query_ids[row] for row in rows]
+    judged = collection.qrels("train")
+    part = Ranking(ids, np.asarray(ranking.rows[rows]), np.asarray(ranking.scores[rows]))
+    scores = evaluate(part, {query: judged[query] for query in ids}, collection.passages["id"], ["MRR@10"])
+    return scores.per_query("MRR@10")

@@ -8,12 +8,15 @@ Page of the book: ideas/passage-centric.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.retrieval import Ranking
+from dr_lib.stages import stage
 
 POSITIVE_QUERY, POSITIVE_NEGATIVE = "s(p+, q)", "s(p+, p-)"
 
@@ -78,3 +81,18 @@ def passage_similarities(
 def _prepared(vectors: np.ndarray, normalise: bool) -> np.ndarray:
     wide = np.asarray(vectors, np.float64)
     return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12) if normalise else wide
+
+
+@stage()
+def similarities(
+    folder: Path, run: Path, vectors: Path, collection: Collection, *, split: str, depth: int = 100, grade: int = 1
+) -> None:
+    """`scores.json`: both similarities of each query that has a positive and a negative among its first `depth`.
+
+    PAIR Figure 4; the run is of a retriever, whose query vectors lie beside it.
+    """
+    ranking = Ranking.open(run / "ranking")
+    queries = np.load(run / "queries.npy", mmap_mode="r")
+    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+    positives = collection.relevant_rows(split, grade)
+    passage_similarities(queries, passages, ranking, positives, depth=depth).save(folder / "scores.json")

@@ -1,146 +1,219 @@
-"""The draw that all masks share: take words in a given order until a budget of pieces is used up.
+"""Masks that choose by chance: of pieces, of whole words, one that holds another, its complement, one for each row.
 
-The rule of the whole-word collator behind SimLM, RetroMAE, Condenser and MASTER: a word that would overshoot the budget
-is skipped, later and shorter ones may still be taken. Here it is worked out for a whole batch at once.
-Page: ideas/masking.
+SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each piece with a
+probability. Their codes count differently: `budget`. Page: ideas/masking.
 """
+
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dr_lib.errors import InputError
-from dr_lib.masking.shorter import take_shorter_on_cpu, take_shorter_on_device
+from dr_lib.errors import check_share
+from dr_lib.masking.draw import random_keys, take_words, words_of
 from dr_lib.tokens import TokenBatch
 
-LONGEST = 4096
-"""Bound on the pieces of a sequence: the number of a word shares one integer with its random priority."""
+Budget = Literal["maskable", "all"]
+
+SMALLEST_EXTRA_RATE = 1e-4
+AT_ONCE = 2**18
+"""Pieces that a CPU draws for at a time, where each row has a mask of its own: they lie in a core's own cache."""
 
 
-def words_of(batch: TokenBatch) -> Tensor:
-    """Number of the word that each piece belongs to, `[batch, length]` int64 from 1 (0 before the first word)."""
-    return batch.word_start.cumsum(1)
-
-
-def first_pieces(batch: TokenBatch) -> Tensor:
-    """Column of the first piece of each piece's word, `[batch, length]` int64 (0 before the first word)."""
-    column = torch.arange(batch.word_start.shape[1], device=batch.word_start.device)
-    return (column * batch.word_start).cummax(1).values
-
-
-def random_keys(special: Tensor, generator: torch.Generator, words: Tensor | None = None) -> Tensor:
-    """Keys for `take_words` that put the words in random order.
-
-    A key is 31 random bits: two of 100 words draw the same in one passage of 400,000, and are then taken as one.
+def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") -> Tensor:
+    """Most pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)), halves rounded to even.
 
     Args:
-        special: `[batch, length]` bool, True where nothing may be taken.
-        generator: on the same device.
-        words: `[batch, length]` int64, number of each piece's word; None for pieces that are words of their own.
+        batch: the passages.
+        rate: share of the pieces, in [0, 1]; 0 gives 0 everywhere, any other rate at least 1.
+        budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"` counts [CLS] and
+            [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable pieces of a passage).
+    """
+    check_share(rate, "rate")
+    if rate == 0:
+        return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
+    counted = batch.special.shape[1] - batch.special.sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
+    if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
+        return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
+    return counted.double().mul_(rate).round_().clamp_(min=1).long()
+
+
+def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
+    """Draw exactly `max(1, round(rate x pieces))` pieces of each passage, without regard to words.
+
+    BERT's first masks, and those of CDMAE's encoder.
+
+    Args:
+        batch: passages; only `special` and `attention_mask` are read.
+        rate: share of pieces to hide, in [0, 1]; 0 hides nothing, 1 everything but special positions.
+        generator: on the batch's device; the same state gives the same mask.
+        budget: the pieces that the rate refers to, `"maskable"` ones or `"all"`.
 
     Returns:
-        `[batch, length]` int32.
+        `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without pieces has none.
+
+    Example:
+        >>> import torch
+        >>> from dr_lib.masking import uniform
+        >>> from dr_lib.tokens import TokenBatch
+        >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
+        >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
+        >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))
+        >>> uniform(batch, 0.5, torch.Generator().manual_seed(0)).sum().item()
+        2
     """
-    rows, length = special.shape
-    # Each random number of 64 bits serves two words.
-    lots = torch.empty((rows, length // 2 + 1), dtype=torch.int64, device=special.device)
-    lots = lots.random_(-(2**63), None, generator=generator).view(torch.int32).bitwise_right_shift_(1)
-    return _closed(lots[:, :length] if words is None else lots.gather(1, words), special)
+    limit = piece_budget(batch, rate, budget)
+    return take_words(random_keys(batch.special, generator), limit) if rate else torch.zeros_like(batch.special)
 
 
-def ranked_keys(scores: Tensor, words: Tensor, special: Tensor) -> Tensor:
-    """Keys for `take_words` that put the words with the highest score first, equal ones from the left.
+def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
+    """Draw one mask of whole words per passage: the mask of SimLM, RetroMAE, Condenser and MASTER.
+
+    Words are taken in random order until `max(1, round(rate x pieces))` pieces are hidden. A word that would overshoot
+    is skipped and a later, shorter one may be taken, so the count is never above the budget, and below it only where
+    nothing more fits: a passage whose every word is longer than the budget keeps an empty mask, as in the released
+    codes.
 
     Args:
-        scores: `[batch, length]` float32 without NaN, equal for all pieces of a word.
-        words: `[batch, length]` int64 word numbers below the length, rising from the left.
-        special: `[batch, length]` bool, True where nothing may be taken.
-    """
-    bits = (-scores.float() + 0.0).view(torch.int32)
-    # The bits of a negative float grow with its size: turn those over, so that the integers are in the floats' order.
-    ordered = (bits ^ ((bits >> 31) & torch.iinfo(torch.int32).max)).long()
-    return _closed(ordered.bitwise_left_shift_(_bits(words)).bitwise_or_(words), special)
-
-
-def take_words(keys: Tensor, budget: Tensor) -> Tensor:
-    """Take whole words, lowest key first, as long as they fit the budget.
-
-    Args:
-        keys: `[batch, length]` int32 or int64 from `random_keys` or `ranked_keys`: one value a word.
-        budget: `[batch]` int64, most pieces to take, 1 or more where there are any.
+        batch: passages; only `special`, `word_start` and `attention_mask` are read.
+        rate: share of pieces to hide, in [0, 1]; 0 hides nothing.
+        generator: on the batch's device; the same state gives the same mask.
+        budget: the pieces that the rate refers to, `"maskable"` ones or `"all"`.
 
     Returns:
-        `[batch, length]` bool, True at the pieces taken.
+        `[batch, length]` bool, True at hidden pieces, never at special ones.
+
+    Paper and code: all codes cap the budget at 512 pieces, which only longer passages could notice; here is no cap.
+
+    Example:
+        >>> import torch
+        >>> from dr_lib.masking import whole_word
+        >>> from dr_lib.tokens import TokenBatch
+        >>> special = torch.tensor([[True, False, False, False, False, True]])
+        >>> starts = torch.tensor([[False, True, True, False, True, False]])
+        >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
+        >>> ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)
+        >>> batch = TokenBatch(ids, ones, zeros, special, word_start=starts, rows=torch.arange(1))
+        >>> whole_word(batch, 0.25, torch.Generator().manual_seed(0)).sum().item()
+        1
     """
-    if keys.device.type == "cpu":
-        return torch.from_numpy(_take_on_cpu(keys.numpy(), budget.numpy()))
-    return take_on_device(keys, budget)
+    limit = piece_budget(batch, rate, budget)
+    if rate == 0:
+        return torch.zeros_like(batch.special)
+    return take_words(random_keys(batch.special, generator, words_of(batch)), limit)
 
 
-def _take_on_cpu(keys: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """`take_words` in numpy, which works on several integers at a time where torch goes one by one."""
-    length, last, every = keys.shape[1], np.iinfo(keys.dtype).max, np.arange(len(keys))
-    ranked = np.sort(keys, axis=1)
-    # Pieces of a word are neighbours once sorted: all words before the one that crosses the budget are taken at once.
-    crossing = np.where(budget < length, ranked[every, np.minimum(budget, length - 1)], last)
-    taken = keys < crossing[:, None]
-    cut = ((crossing == ranked[every, budget - 1]) & (crossing != last)).nonzero()[0]
-    if len(cut):
-        take_shorter_on_cpu(taken, keys, ranked, budget, cut)
-    return taken
+def superset(
+    batch: TokenBatch,
+    mask: Tensor,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    encoder_rate: float,
+    budget: Budget = "maskable",
+) -> Tensor:
+    """Join a mask with a second whole-word draw, so that about `rate` of the pieces are hidden in all (SimLM, 3.1).
 
+    The second draw is over all words, those already hidden included, at `extra_rate(encoder_rate, rate)`: the union
+    holds the first mask always and the share `rate` in expectation, not exactly in each passage.
 
-def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
-    """`take_words` without waiting for a result."""
-    length, last = keys.shape[1], _last(keys.dtype)
-    ranked, order = keys.sort(dim=1)
-    crossing = ranked.gather(1, budget.clamp(max=length - 1)[:, None])
-    crossing.masked_fill_(budget[:, None] >= length, last)
-    taken = keys < crossing
-    left = (budget - taken.sum(1)).masked_fill_(crossing[:, 0] == last, 0)
-    take_shorter_on_device(taken, ranked, order, crossing, left)
-    return taken
+    Args:
+        batch: passages.
+        mask: `[batch, length]` bool, the encoder's mask.
+        rate: the decoder's rate, in [0, 1].
+        generator: on the batch's device.
+        encoder_rate: the rate at which `mask` was drawn.
+        budget: as for `whole_word`.
 
+    Returns:
+        `[batch, length]` bool that contains `mask`; `mask` itself where `rate` is not above `encoder_rate`, as in the
+        released code.
 
-def take_across(keys: Tensor, budget: Tensor) -> Tensor:
-    """Take whole words, lowest key first, until the budget is reached; the last one may pass it (MASTER's rule).
-
-    Args and result as for `take_words`.
+    Example:
+        >>> import torch
+        >>> from dr_lib.masking import superset, whole_word
+        >>> from dr_lib.tokens import TokenBatch
+        >>> ids = torch.tensor([[2, 11, 12, 13, 14, 3]])
+        >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
+        >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))
+        >>> source = torch.Generator().manual_seed(0)
+        >>> mask = whole_word(batch, 0.3, source)
+        >>> bool((superset(batch, mask, 0.5, source, encoder_rate=0.3) >= mask).all())
+        True
     """
-    crossing = _sorted(keys).gather(1, (budget[:, None] - 1).clamp_(max=keys.shape[1] - 1))
-    return _below(keys, crossing.clamp_(max=_last(keys.dtype) - 1).add_(1))
+    check_share(rate, "rate")
+    extra = extra_rate(encoder_rate, rate)
+    return mask | whole_word(batch, extra, generator, budget=budget) if extra else mask
 
 
-def _below(keys: Tensor, bound: Tensor) -> Tensor:
-    """`keys < bound`; numpy compares several integers at a time, torch one by one on a CPU."""
-    if keys.device.type == "cpu":
-        return torch.from_numpy(keys.numpy() < bound.numpy())
-    return keys < bound
+def extra_rate(encoder_rate: float, rate: float) -> float:
+    """Rate of `superset`'s second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, 0 where that is 1e-4 or less.
+
+    Example:
+        >>> extra_rate(0.5, 0.75), extra_rate(0.5, 0.5)
+        (0.5, 0.0)
+    """
+    extra = (rate - encoder_rate) / (1 - encoder_rate) if encoder_rate < 1 else 0.0
+    return extra if extra > SMALLEST_EXTRA_RATE else 0.0
 
 
-def _closed(keys: Tensor, special: Tensor) -> Tensor:
-    """`keys`, put last where nothing may be taken; changed in place."""
-    if keys.device.type == "cpu":
-        np.copyto(keys.numpy(), _last(keys.dtype), where=special.numpy())
-        return keys
-    return keys.masked_fill_(special, _last(keys.dtype))
+def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
+    """Every maskable piece that `mask` left visible (MASTER, complementary mask prediction).
+
+    Args:
+        batch: passages; only `special` is read.
+        mask: `[batch, length]` bool, the encoder's mask.
+
+    Returns:
+        `[batch, length]` bool; with `mask` it covers all but the special positions, and shares none with it.
+    """
+    return ~(mask | batch.special)
 
 
-def _bits(words: Tensor) -> int:
-    """Bits that hold any word number of these sequences, with all ones to spare."""
-    length = words.shape[1]
-    if length >= LONGEST:
-        raise InputError(f"{length} pieces in a sequence", where="batch", fix=f"Cut passages below {LONGEST} pieces.")
-    return (length + 1).bit_length()
+def per_row(
+    batch: TokenBatch,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    budget: Budget = "maskable",
+    draws: int | None = None,
+) -> Tensor:
+    """Draw a whole-word mask for each row of the decoder's attention (RetroMAE, enhanced decoding).
 
+    Args:
+        batch: passages; only `special`, `word_start` and `attention_mask` are read.
+        rate: share of pieces that a row may not see, in [0, 1].
+        generator: on the batch's device; the same state gives the same masks.
+        budget: the pieces that the rate refers to, `"maskable"` ones or `"all"` (the released code).
+        draws: None draws anew for every row (the paper); a number draws that many masks a passage, at most one a
+            position, of which each row picks one (the released code: 256).
 
-def _last(dtype: torch.dtype) -> int:
-    """The key of special positions, above all others."""
-    return torch.iinfo(dtype).max
+    Returns:
+        `[batch, length, length]` bool, True where row i may not see column j: the hidden pieces, itself, and padding.
+        [CLS] and [SEP] are seen by every row but their own.
 
-
-def _sorted(keys: Tensor) -> Tensor:
-    """Each row sorted; on a CPU numpy's vectorised sort is ten times as fast as torch's."""
-    if keys.device.type == "cpu":
-        return torch.from_numpy(np.sort(keys.numpy(), axis=1))
-    return keys.sort(dim=1).values
+    Example:
+        >>> import torch
+        >>> from dr_lib.masking import per_row
+        >>> from dr_lib.tokens import TokenBatch
+        >>> ids = torch.tensor([[2, 11, 12, 3]])
+        >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
+        >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))
+        >>> per_row(batch, 0.0, torch.Generator())[0].long().tolist()
+        [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    """
+    limit, (rows, length) = piece_budget(batch, rate, budget), batch.special.shape
+    pool = length if draws is None else min(draws, length)
+    hidden = torch.zeros(rows, pool, length, dtype=torch.bool, device=batch.special.device)
+    words, step = words_of(batch), rows if hidden.device.type != "cpu" else max(1, AT_ONCE // length**2)
+    for start in range(0, rows if rate else 0, step):
+        some = slice(start, start + step)
+        keys = random_keys(batch.special[some], generator, words[some], pool)
+        hidden[some] = take_words(keys, limit[some].repeat_interleave(pool)).view(-1, pool, length)
+    if draws is not None:
+        picks = torch.randint(pool, (rows, length), generator=generator, device=hidden.device)
+        hidden = hidden[torch.arange(rows, device=hidden.device)[:, None], picks]
+    hidden |= (batch.attention_mask == 0)[:, None]
+    hidden.diagonal(dim1=1, dim2=2).fill_(True)
+    return hidden

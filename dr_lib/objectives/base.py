@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.masking.hide import Policy
+from dr_lib.masking import MaskPolicy
 from dr_lib.objectives.source import Source
 from dr_lib.tokens import TokenBatch, special_ids
 
@@ -69,7 +69,7 @@ class Objective(nn.Module, ABC):
             ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the device.
         """
 
-    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: Policy = "mask") -> Tensor:
+    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
         """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
         return masking.hide(
             batch, mask, self.special["mask"], self.model.config.vocab_size, generator,

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import masking
-from dr_lib.masking.superset import extra_rate
 from dr_lib.models import max_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
@@ -69,7 +68,7 @@ class EncdecMlm(EncoderDecoder):
         more = masking.superset(
             batch, mask, chosen.decoder_rate, generator, encoder_rate=rate, budget=chosen.budget
         )  # fmt: skip
-        return mask, more, (rate, extra_rate(rate, chosen.decoder_rate))
+        return mask, more, (rate, masking.extra_rate(rate, chosen.decoder_rate))
 
     def ask(self, batch: TokenBatch, states: Tensor, mask: Tensor, at_most: int) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy at its masked tokens (`at_most` of them), or at all but special ones."""

@@ -30,8 +30,7 @@ class RetromaeSettings(Settings):
         decoder_rate: share of tokens that a row of the decoder does not see.
         budget: the rates count non-special tokens (recommended), or [CLS] and [SEP] too (released).
         mask_policy: BERT's 80 % [MASK], 10 % a random piece, 10 % unchanged; or always [MASK].
-        draws: a draw for each row (paper; rows of a passage go round one shuffle of its words, see `masking.per_row`),
-            or up to 256 draws a passage, of which each row picks one (released; slower on a CPU).
+        draws: a draw for each row (paper), or up to 256 draws a passage, of which each row picks one (released).
         bag_weight: weight of DupMAE's bag-of-words loss, 0.1 in its released code; DupMAE's LayerNorm on the queries
             and its second vector for retrieval are not part of this.
         init_seed: of the decoder's weights.

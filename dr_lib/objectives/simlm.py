@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.masking.superset import extra_rate
 from dr_lib.models import Generator, fresh_copy, hidden_states, max_masked
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
@@ -109,7 +108,7 @@ class Simlm(EncoderDecoder):
         decoder_mask = masking.superset(
             batch, encoder_mask, chosen.decoder_rate, generator, encoder_rate=rate, budget=chosen.budget
         )
-        rates = (rate, extra_rate(rate, chosen.decoder_rate))
+        rates = (rate, masking.extra_rate(rate, chosen.decoder_rate))
         encoder_ids, learned = self.replace(batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen")
         return encoder_ids, self.replace(batch, decoder_mask, generator, rates)[0], learned
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.errors import InputError
 
 
 @pytest.fixture
@@ -43,10 +42,3 @@ def test_the_input_is_left_as_it_was(passages, source):
     before = passages.input_ids.clone()
     masking.hide(passages, ~passages.special, 4, 500, source, "80_10_10")
     assert torch.equal(passages.input_ids, before)
-
-
-def test_unknown_policy_and_empty_vocabulary_are_refused(passages, source):
-    with pytest.raises(InputError, match="80_10_10"):
-        masking.hide(passages, passages.special, 4, 500, source, "90_10")
-    with pytest.raises(InputError, match="no id left"):
-        masking.hide(passages, passages.special, 4, 3, source, "80_10_10", special_ids=(0, 1, 2))

@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from dr_lib import masking
-from dr_lib.errors import InputError
-from dr_lib.masking.rounds import rounds_on_cpu, rounds_on_device
-from dr_lib.masking.words import random_keys, words_of
+from dr_lib.masking.draw import words_of
 
 WAYS = [None, 8, 256]
 
@@ -95,27 +93,25 @@ def test_the_same_seed_gives_the_same_masks(batch_of, draws):
     assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("longest", [1, 3, 20])
-@pytest.mark.parametrize("rate", [0.05, 0.5, 1.0])
-def test_the_ways_of_a_cpu_and_of_a_gpu_take_the_same(batch_of, source, longest, rate):
-    sizes = torch.Generator().manual_seed(longest)
-    batch = batch_of([torch.randint(1, longest + 1, (n,), generator=sizes).tolist() for n in (0, 1, 2, 9, 13)])
-    keys = random_keys(batch.special, source, words_of(batch))
-    limit = ((~batch.special).sum(1) * rate).ceil().long()
-    lots, padding = torch.rand(keys.shape, generator=source), batch.attention_mask == 0
-    arguments = keys, limit, lots, padding
-    fast = rounds_on_cpu(*(tensor.numpy() for tensor in arguments))
-    np.testing.assert_array_equal(fast, rounds_on_device(*arguments).numpy())
-
-
-def test_without_special_pieces_both_ways_are_the_same_too(source):
-    special = torch.zeros(5, 64, dtype=torch.bool)
-    words = torch.arange(64).expand(5, 64) // 3
-    keys, lots = random_keys(special, source, words), torch.rand(5, 64, generator=source)
-    limit, padding = torch.tensor([1, 3, 31, 63, 64]), torch.zeros_like(special)
-    arguments = keys, limit, lots, padding
-    fast = rounds_on_cpu(*(tensor.numpy() for tensor in arguments))
-    np.testing.assert_array_equal(fast, rounds_on_device(*arguments).numpy())
+@pytest.mark.parametrize(
+    ("draws", "deviation"),
+    # Two draws of half of 100 pieces share a hypergeometric number of them. Rows that pick one of 102 draws pick the
+    # same one in a pair of 102, and then share all of it.
+    [(None, 2.5126), (256, (2.5126**2 * 101 / 102 + 25**2 * 101 / 102**2) ** 0.5)],
+)
+def test_rows_overlap_as_draws_of_their_own_do(batch_of, source, draws, deviation):
+    batch = batch_of([[1] * 100] * 4000)
+    shared = torch.cat(
+        [
+            (hidden[:, 0] & hidden[:, -1])[:, 1:-1].sum(1)  # rows of [CLS] and [SEP], whose own places do not count
+            for hidden in (
+                masking.per_row(batch.take(some), 0.5, source, draws=draws) for some in torch.arange(4000).split(500)
+            )
+        ]
+    ).double()
+    # Bounds are four standard errors of a mean and of a standard deviation (the released law has heavy tails).
+    assert abs(shared.mean() - (25 if draws is None else 25 + 25 / 102)) < 4 * deviation / 4000**0.5
+    assert abs(shared.std() - deviation) < (0.12 if draws is None else 0.5)
 
 
 def test_a_long_passage_is_fine(batch_of, source):
@@ -123,8 +119,3 @@ def test_a_long_passage_is_fine(batch_of, source):
     hidden = masking.per_row(batch, 0.5, source)
     assert (hidden[0, 0] & ~batch.special[0]).sum() == 240
     assert (hidden[1, 0] & ~batch.special[1]).sum() == 150
-
-
-def test_no_draws_are_refused(batch_of, source):
-    with pytest.raises(InputError, match="draws"):
-        masking.per_row(batch_of([[1]]), 0.5, source, draws=0)

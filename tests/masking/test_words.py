@@ -1,4 +1,6 @@
-"""Whole-word masks against the rule carried out one word at a time."""
+"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested masks."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,63 +8,12 @@ import torch
 
 from dr_lib import masking
 from dr_lib.errors import InputError
-from dr_lib.masking.words import random_keys, ranked_keys, take_on_device, take_words, words_of
-
-
-def take_one_by_one(priorities, words, special, budget):
-    """The rule in plain Python: words by rising priority, one that would overshoot is skipped."""
-    mask = np.zeros(special.shape, bool)
-    for row in range(len(special)):
-        columns: dict[int, list[int]] = {}
-        for column in np.flatnonzero(~special[row]):
-            columns.setdefault(int(words[row, column]), []).append(int(column))
-        left = int(budget[row])
-        for word in sorted(columns, key=lambda w: (priorities[row, columns[w][0]], w)):
-            if len(columns[word]) <= left:
-                mask[row, columns[word]] = True
-                left -= len(columns[word])
-    return mask
+from dr_lib.masking.draw import words_of
 
 
 def random_words(rows, longest, words, seed):
     rng = np.random.default_rng(seed)
     return [rng.integers(1, longest + 1, rng.integers(0, words + 1)).tolist() for _ in range(rows)]
-
-
-def compare_all_ways(batch, scores, budget):
-    words = words_of(batch)
-    keys = ranked_keys(scores.gather(1, words), words, batch.special)
-    expected = take_one_by_one(-scores.gather(1, words).numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
-    np.testing.assert_array_equal(take_words(keys, budget).numpy(), expected)
-    np.testing.assert_array_equal(take_on_device(keys, budget).numpy(), expected)
-    return expected
-
-
-@pytest.mark.parametrize("longest", [1, 2, 5, 17])
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8, 1.0])
-def test_words_are_taken_as_one_by_one(batch_of, longest, rate):
-    batch = batch_of(random_words(200, longest, 30, seed=longest))
-    scores = torch.randn(batch.special.shape, generator=torch.Generator().manual_seed(1)).round(decimals=1)
-    budget = ((~batch.special).sum(1) * rate).round().long().clamp(min=1)
-    compare_all_ways(batch, scores, budget)
-
-
-def test_a_staircase_of_overshooting_words_is_resolved_to_the_last_step(batch_of):
-    # 10 overshoots what 1 leaves of 10, 9 what the next 1 leaves, and so on: one round a step.
-    batch = batch_of([[length for step in range(10, 0, -1) for length in (1, step)]])
-    scores = -torch.arange(batch.special.shape[1], dtype=torch.float32)[None]
-    mask = compare_all_ways(batch, scores, torch.tensor([10]))
-    assert mask.sum() == 10
-
-
-@pytest.mark.parametrize("length", [130, 300])
-def test_random_order_is_taken_as_one_by_one(batch_of, source, length):
-    batch = batch_of(random_words(60, 6, 30, seed=9), length=length)
-    words, budget = words_of(batch), ((~batch.special).sum(1) * 0.4).round().long()
-    keys = random_keys(batch.special, source, words)
-    expected = take_one_by_one(keys.numpy(), words.numpy(), batch.special.numpy(), budget.numpy())
-    np.testing.assert_array_equal(take_words(keys, budget).numpy(), expected)
-    np.testing.assert_array_equal(take_on_device(keys, budget).numpy(), expected)
 
 
 def test_words_stay_whole_and_special_positions_visible(batch_of, source):
@@ -132,6 +83,55 @@ def test_a_rate_outside_its_range_is_refused(batch_of, source, draw, rate):
         draw(batch_of([[1, 1]]), rate, source)
 
 
-def test_an_unknown_budget_is_refused(batch_of, source):
-    with pytest.raises(InputError, match="maskable, all"):
-        masking.uniform(batch_of([[1]]), 0.3, source, budget="some")
+@pytest.fixture
+def passages(batch_of):
+    rng = torch.Generator().manual_seed(2)
+    return batch_of([torch.randint(1, 4, (70,), generator=rng).tolist() for _ in range(300)])
+
+
+def test_decoder_mask_contains_encoder_mask(passages, source):
+    for _ in range(5):
+        encoder = masking.whole_word(passages, 0.3, source)
+        assert (masking.superset(passages, encoder, 0.5, source, encoder_rate=0.3) >= encoder).all()
+
+
+@pytest.mark.parametrize(("encoder_rate", "rate"), [(0.3, 0.5), (0.15, 0.9), (0.0, 0.4), (0.3, 1.0)])
+def test_the_union_hides_the_decoder_rate_on_average(passages, source, encoder_rate, rate):
+    encoder = masking.whole_word(passages, encoder_rate, source)
+    decoder = masking.superset(passages, encoder, rate, source, encoder_rate=encoder_rate)
+    assert abs(decoder.sum() / (~passages.special).sum() - rate) < 0.02
+
+
+@pytest.mark.parametrize(("pieces", "rate"), [(141, 0.507), (77, 0.517), (37, 0.525)])
+def test_where_special_tokens_count_more_than_the_rate_is_hidden(batch_of, source, pieces, rate):
+    batch = batch_of([[1] * pieces] * 4000)
+    attention = torch.nn.functional.pad(batch.attention_mask, (0, 1), value=1)  # the second [SEP] of a pair
+    batch = replace(batch, attention_mask=attention)
+    encoder = masking.whole_word(batch, 0.3, source, budget="all")
+    decoder = masking.superset(batch, encoder, 0.5, source, encoder_rate=0.3, budget="all")
+    assert decoder.sum() / (4000 * pieces) == pytest.approx(rate, abs=0.002)
+
+
+def test_the_second_draw_may_take_words_already_hidden(passages, source):
+    encoder = masking.whole_word(passages, 0.3, source)
+    both = masking.superset(passages, encoder, 0.5, source, encoder_rate=0.3)
+    assert (both.sum(1) < encoder.sum(1) + (~passages.special).sum(1) * 0.2857).all()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.30005])
+def test_a_rate_not_above_the_encoders_gives_its_mask_back(passages, source, rate):
+    encoder = masking.whole_word(passages, 0.3, source)
+    before = source.get_state()
+    assert torch.equal(masking.superset(passages, encoder, rate, source, encoder_rate=0.3), encoder)
+    assert torch.equal(source.get_state(), before)
+
+
+def test_an_encoder_rate_of_one_leaves_nothing_to_add(passages, source):
+    everything = ~passages.special
+    assert torch.equal(masking.superset(passages, everything, 1.0, source, encoder_rate=1.0), everything)
+
+
+@pytest.mark.parametrize(("rate", "encoder_rate"), [(1.2, 0.3), (-0.1, 0.3)])
+def test_rates_outside_their_range_are_refused(passages, source, rate, encoder_rate):
+    with pytest.raises(InputError, match="outside"):
+        masking.superset(passages, passages.special, rate, source, encoder_rate=encoder_rate)

@@ -8,17 +8,21 @@ are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). Page of the book:
 
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import datasets
 import numpy as np
+from pydantic import Field
 
-from dr_lib.collections.dialogue import CandidateSet
+from dr_lib.collections import CandidateSet, load_candidates
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import encode, exact_scores
+from dr_lib.settings import Settings
+from dr_lib.stages import stage
 from dr_lib.tokens import Side, TokenStore
+from dr_lib.training import machine
 
 CONTEXT_LENGTH = 256
 
@@ -107,3 +111,41 @@ def _encode(encoder: DenseEncoder, texts: list[str], place: Path, **options: obj
     rows = datasets.Dataset.from_dict({"text": texts})
     store = TokenStore.build(rows, encoder.tokenizer, place / "tokens", columns=("text",), progress=False)
     return encode(encoder, store, place / "vectors.npy", normalise=encoder.settings.normalise, **options)
+
+
+class DialogueSettings(Settings):
+    """Rank each dialogue's own candidates with the retriever (DPR-PAQ, Table 3).
+
+    Args:
+        folder: as `collections.dialogue.load_candidates` takes it, such as "topical-chat".
+        split: "dev" or "test".
+        limit: only the first so many contexts; None takes all.
+        context_length: longest context in pieces (DPR-PAQ: 256).
+        side: the end that a long context loses.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
+    folder: str
+    split: str = "test"
+    limit: int | None = Field(default=None, gt=0)
+    context_length: int = Field(default=256, gt=3)
+    side: Literal["left", "right"] = "left"
+
+
+@stage()
+def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSettings) -> None:
+    """`scores.json`: "R@1" and "MRR" of every context among its own candidates; `data` is their file, for the key."""
+    context_encoder, *other = (
+        DenseEncoder.from_pretrained(place, device=machine.device())
+        for place in (retriever / "model", retriever / "passage_model")
+        if place.is_dir()
+    )
+    scores = evaluate_candidates(
+        other[0] if other else context_encoder,
+        load_candidates(settings.folder, settings.split, limit=settings.limit),
+        context_encoder=context_encoder,
+        context_length=settings.context_length,
+        side=settings.side,
+        tokens_per_batch=machine.encoding_budget(),
+    )
+    scores.save(folder / "scores.json")

@@ -1,19 +1,14 @@
-"""CDMAE's importance-aware mask: the pieces that carry most are hidden, with a little noise (Algorithm 1).
+"""Masks that choose by worth: CDMAE's importances, MASTER's keyword weights. Page: ideas/masking."""
 
-Page: ideas/masking.
-"""
-
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from dr_lib.errors import InputError, check_share
-from dr_lib.masking.words import first_pieces, ranked_keys, take_words
+from dr_lib.errors import check_share
+from dr_lib.masking.draw import first_pieces, ranked_keys, take_across, take_words
+from dr_lib.masking.words import Budget, piece_budget
 from dr_lib.tokens import TokenBatch
-
-NoiseScale = Literal["absolute", "relative"]
-Unit = Literal["word", "piece"]
 
 
 def importance(
@@ -23,10 +18,10 @@ def importance(
     generator: torch.Generator,
     *,
     noise: float = 1.0,
-    noise_scale: NoiseScale = "absolute",
-    unit: Unit = "word",
+    noise_scale: Literal["absolute", "relative"] = "absolute",
+    unit: Literal["word", "piece"] = "word",
 ) -> Tensor:
-    """Hide the `max(1, floor(rate x pieces))` most important pieces after Gaussian noise was added to each importance.
+    """Hide the `max(1, floor(rate x pieces))` most important pieces, after some noise (CDMAE, Algorithm 1).
 
     Args:
         batch: passages; only `special` and `word_start` are read.
@@ -43,10 +38,6 @@ def importance(
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without pieces has none.
 
-    Raises:
-        InputError: the rate is outside [0, 1], the noise is negative, a choice is unknown, or the importances do not
-            fit the batch.
-
     Paper and code: CDMAE has no public code; its equations speak of words, its algorithm of tokens, hence `unit`.
 
     Example:
@@ -60,7 +51,7 @@ def importance(
         >>> importance(batch, values, 0.5, torch.Generator(), noise=0.0).long().tolist()
         [[0, 0, 1, 0, 1, 0]]
     """
-    _check(batch, importances, rate, noise, noise_scale, unit)
+    check_share(rate, "rate")
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = first_pieces(batch) if unit == "word" else torch.arange(batch.special.shape[1], device=importances.device)
@@ -83,16 +74,43 @@ def _spread(values: Tensor, counted: Tensor) -> Tensor:
     return ((values - mean).where(counted, 0).square().sum(1, keepdim=True) / number).sqrt()
 
 
-def _check(batch: TokenBatch, importances: Tensor, rate: float, noise: float, noise_scale: str, unit: str) -> None:
-    check_share(rate, "rate")
-    if not noise >= 0:
-        raise InputError(f"{noise} is negative", where="noise", fix="Give a standard deviation, 0 or more.")
-    for name, value, valid in (("noise_scale", noise_scale, get_args(NoiseScale)), ("unit", unit, get_args(Unit))):
-        if value not in valid:
-            raise InputError(f"unknown value {value!r}", where=name, fix=f"Choose one of {', '.join(valid)}.")
-    if importances.shape != batch.special.shape:
-        raise InputError(
-            f"{tuple(importances.shape)} values for {tuple(batch.special.shape)} pieces",
-            where="importances",
-            fix="Give one for each piece.",
-        )
+def keyword(
+    batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
+) -> Tensor:
+    """Draw one mask of whole words per passage, one word after the other with probability in proportion to its weight.
+
+    Each draw is among the words not yet taken, which is the order of `log(weight)` plus Gumbel noise: one sort instead
+    of a loop (MASTER, masked keywords prediction).
+
+    Args:
+        batch: passages; only `special`, `word_start` and `attention_mask` are read.
+        weights: `[batch, length]` float, 0 or more; that of a word's first piece counts, other places are not read. A
+            word of weight 0 comes after all others.
+        rate: share of pieces to hide, in [0, 1]; 0 hides nothing.
+        generator: on the batch's device; the same state gives the same mask.
+        budget: the pieces that the rate refers to, `"maskable"` ones (as MASTER does) or `"all"`.
+
+    Returns:
+        `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches the budget is hidden
+        whole even where it passes it, as in the released code.
+
+    Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus, unknown words by 1.
+
+    Example:
+        >>> import torch
+        >>> from dr_lib.masking import keyword
+        >>> from dr_lib.tokens import TokenBatch
+        >>> ids = torch.tensor([[2, 11, 12, 13, 3]])
+        >>> special, ones, zeros = ids < 5, torch.ones_like(ids), torch.zeros_like(ids)
+        >>> batch = TokenBatch(ids, ones, zeros, special, word_start=~special, rows=torch.arange(1))
+        >>> keyword(batch, (ids == 12).float(), 0.3, torch.Generator().manual_seed(0)).long().tolist()
+        [[0, 0, 1, 0, 0]]
+    """
+    limit = piece_budget(batch, rate, budget)
+    if rate == 0:
+        return torch.zeros_like(batch.special)
+    words = first_pieces(batch)
+    lots = torch.rand(words.shape, generator=generator, device=words.device)
+    waiting = lots.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()  # exponential; its -log is Gumbel noise
+    scores = weights.float().log() - waiting.log_()
+    return take_across(ranked_keys(scores.gather(1, words), words, batch.special), limit)
