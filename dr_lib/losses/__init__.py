@@ -1,20 +1,19 @@
 """Losses as pure functions of tensors."""
 
-from dr_lib.losses.accuracy import in_batch_accuracy
-from dr_lib.losses.contrastive import contrastive
+from dr_lib.losses.contrastive import Block, Preset, contrastive, gather, in_batch_accuracy, siblings, steps_together
 from dr_lib.losses.cross_entropy import chunked_cross_entropy
-from dr_lib.losses.distillation import distillation
-from dr_lib.losses.listwise import listwise
-from dr_lib.losses.pair import pair
-from dr_lib.losses.passage_centric import passage_centric
-from dr_lib.losses.pointwise import pointwise
-from dr_lib.losses.r_drop import r_drop
-from dr_lib.losses.siblings import siblings
+from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop
+from dr_lib.losses.passage_centric import Candidates, pair, passage_centric
 
 __all__ = [
+    "Block",
+    "Candidates",
+    "Mean",
+    "Preset",
     "chunked_cross_entropy",
     "contrastive",
     "distillation",
+    "gather",
     "in_batch_accuracy",
     "listwise",
     "pair",
@@ -22,4 +21,5 @@ __all__ = [
     "pointwise",
     "r_drop",
     "siblings",
+    "steps_together",
 ]

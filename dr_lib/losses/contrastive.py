@@ -1,17 +1,15 @@
 """Contrastive loss of queries and passages with in-batch and hard negatives (SimLM, equation 3 and its released code).
 
-Which pairs count as negatives is a choice of named blocks; the other papers' losses are special cases.
+Which pairs count as negatives is a choice of named blocks; the other papers' losses are special cases. coCondenser's
+loss over pairs of spans stands beside it, and what puts the batches of all processes together.
 Page: ideas/negatives.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn import functional
-
-from dr_lib.errors import InputError
-from dr_lib.losses.pairs import checked_sizes, relevant_passages, unit
 
 Block = Literal["query_passage", "positive_query", "query_query", "positive_positive", "positive_passage"]
 Preset = Literal["released", "paper", "query_passage"]
@@ -32,16 +30,17 @@ def contrastive(
     blocks: Preset | tuple[Block, ...] = "released",
     passage_ids: Tensor | None = None,
     known_positives: Tensor | None = None,
+    own_negatives: bool = True,
 ) -> Tensor:
     """Mean over queries of the cross-entropy of the own positive among all candidates of the batch.
 
     The candidates of query i, whose positive is `p_i`, are the sum of the chosen blocks:
 
-    - `"query_passage"`: query i with every passage of the batch, its positive (the target) included;
+    - `"query_passage"`, always there: query i with every passage of the batch, its positive (the target) included;
     - `"positive_query"`: `p_i` with every other query;
     - `"query_query"`: query i with every other query;
     - `"positive_positive"`: `p_i` with the positive of every other query;
-    - `"positive_passage"`: `p_i` with every other passage, hard negatives included.
+    - `"positive_passage"`: `p_i` with every other passage, hard negatives and `"positive_positive"` included.
 
     Args:
         queries: `[batch, hidden]` float.
@@ -52,13 +51,11 @@ def contrastive(
             `"query_passage"` the first alone (DPR, RetroMAE, Tevatron).
         passage_ids: `[batch * n]` int64; another copy of a query's positive is then no negative of it.
         known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query and hence no negative.
+        own_negatives: False leaves a query's own hard negatives to the others, for distillation, whose teacher judges
+            them (an option of SimLM's code that its scripts turn off).
 
     Returns:
         Float32 scalar, computed in float32 whatever the type of the input. Gradient reaches both inputs.
-
-    Raises:
-        InputError: shapes that do not fit, a temperature not above 0, or blocks that are unknown, lack
-            `"query_passage"`, or count pairs twice.
 
     Paper and code: equation 3 of SimLM contrasts the positive with all negatives (`"paper"`); the released code, which
     made the published numbers, uses only the positives of other queries and adds two blocks against queries
@@ -72,71 +69,149 @@ def contrastive(
         >>> round(contrastive(vectors, vectors, temperature=1.0, blocks="query_passage").item(), 4)
         0.3133
     """
-    chosen = _checked_blocks(blocks)
-    negatives = checked_sizes("contrastive", queries, passages, temperature, passage_ids, known_positives)
+    chosen = ("query_passage", *(PRESETS[blocks] if isinstance(blocks, str) else blocks))
+    batch, n = len(queries), len(passages) // len(queries)
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()
         if normalise:
             queries, passages = unit(queries), unit(passages)
-        scores = _block_scores(queries, passages, negatives, chosen, temperature)
-        hidden = _block_masks(len(queries), negatives, chosen, passage_ids, known_positives, scores.device)
-        target = torch.arange(0, len(passages), negatives, device=scores.device)
-        return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
+        positives = passages[::n]
+        # The temperature goes into the small factors, not over the large products.
+        sharp_queries, sharp_positives = queries / temperature, positives / temperature
+        query_passage = sharp_queries @ passages.T
+
+        # Never compared: a vector with itself, and whatever is relevant; the target column stays.
+        relevant = relevant_passages(batch, n, passage_ids, known_positives, queries.device)
+        to_positives = relevant[:, ::n]
+        related = to_positives | to_positives.T
+        target = torch.arange(0, len(passages), n, device=queries.device)
+        others = relevant.scatter(1, target[:, None], False)
+        if not own_negatives:
+            column, own = torch.arange(len(passages), device=queries.device), target[:, None]
+            others |= (column > own) & (column < own + n)
+
+        compared = {
+            "query_passage": lambda: (query_passage, others),
+            "positive_query": lambda: (query_passage[:, ::n].T, to_positives.T),
+            "query_query": lambda: (sharp_queries @ queries.T, related),
+            "positive_positive": lambda: (sharp_positives @ positives.T, related),
+            "positive_passage": lambda: (sharp_positives @ passages.T, relevant | others),
+        }
+        scores, hidden = zip(*(compared[block]() for block in dict.fromkeys(chosen)), strict=True)
+        return functional.cross_entropy(torch.cat(scores, 1).masked_fill(torch.cat(hidden, 1), -torch.inf), target)
 
 
-def _block_scores(queries: Tensor, passages: Tensor, n: int, blocks: tuple[Block, ...], temperature: float) -> Tensor:
-    """Scores of the blocks side by side; the temperature goes into the small factors, not over the large product."""
-    positives = passages[::n]
-    sharp_queries, sharp_positives = queries / temperature, positives / temperature
-    query_passage = sharp_queries @ passages.T
-    make = {
-        "query_passage": lambda: query_passage,
-        "positive_query": lambda: query_passage[:, ::n].T,
-        "query_query": lambda: sharp_queries @ queries.T,
-        "positive_positive": lambda: sharp_positives @ positives.T,
-        "positive_passage": lambda: sharp_positives @ passages.T,
-    }
-    return torch.cat([make[block]() for block in blocks], dim=1)
+def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
+    """Mean over spans of the cross-entropy of the sibling among all other spans, by raw inner product (coCondenser).
+
+    Args:
+        vectors: `[2 * pairs, hidden]` float; the spans 2 i and 2 i + 1 are siblings.
+        documents: `[2 * pairs]` int64; a span of the same document that is not the sibling is no negative.
+
+    Returns:
+        Float32 scalar, computed in float32. There is no temperature, in the paper and in the code.
+
+    Example:
+        >>> vectors = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> round(siblings(vectors).item(), 4)
+        0.5514
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        vectors = vectors.float()
+        scores, number = vectors @ vectors.T, torch.arange(len(vectors), device=vectors.device)
+        target = number ^ 1
+        related = number[:, None] == number
+        if documents is not None:
+            related = related | ((documents[:, None] == documents) & (target[:, None] != number))
+        return functional.cross_entropy(scores.masked_fill(related, -torch.inf), target)
 
 
-def _block_masks(
-    batch: int,
-    n: int,
-    blocks: tuple[Block, ...],
-    passage_ids: Tensor | None,
-    known_positives: Tensor | None,
-    device: torch.device,
+@torch.no_grad()
+def in_batch_accuracy(
+    queries: Tensor,
+    passages: Tensor,
+    *,
+    normalise: bool,
+    passage_ids: Tensor | None = None,
+    known_positives: Tensor | None = None,
 ) -> Tensor:
-    """True at pairs that are no negatives: a vector with itself, and positives; the target column stays."""
-    relevant = relevant_passages(batch, n, passage_ids, known_positives, device)
-    to_positives = relevant[:, ::n]
-    related = to_positives | to_positives.T
-    masks = {
-        "query_passage": relevant & ~relevant_passages(batch, n, None, None, device),
-        "positive_query": to_positives.T,
-        "query_query": related,
-        "positive_positive": related,
-        "positive_passage": relevant,
-    }
-    return torch.cat([masks[block] for block in blocks], dim=1)
+    """Share of queries whose own positive scores above every passage of the batch that is not known to be positive.
+
+    Args:
+        queries: `[batch, hidden]`.
+        passages: `[batch * n, hidden]`, query i's positive in row i * n.
+        normalise: compare by cosine instead of inner product.
+        passage_ids: `[batch * n]` int64; copies of a positive do not count.
+        known_positives: `[batch, batch * n]` bool, columns that do not count.
+
+    Returns:
+        Scalar in [0, 1]; a tie with another passage counts as a miss, so that equal vectors score 0.
+
+    Example:
+        >>> in_batch_accuracy(torch.eye(2), torch.eye(2), normalise=True).item()
+        1.0
+    """
+    n = len(passages) // len(queries)
+    with torch.autocast(queries.device.type, enabled=False):
+        queries, passages = queries.float(), passages.float()
+        scores = unit(queries) @ unit(passages).T if normalise else queries @ passages.T
+    positive = scores[:, ::n].diagonal()
+    relevant = relevant_passages(len(queries), n, passage_ids, known_positives, scores.device)
+    return (positive > scores.masked_fill(relevant, float("-inf")).amax(1)).float().mean()
 
 
-def _checked_blocks(blocks: str | tuple[str, ...]) -> tuple[Block, ...]:
-    # "query_passage" is the name of a block and of the preset that holds it alone.
-    chosen = PRESETS.get(blocks, (blocks,)) if isinstance(blocks, str) else tuple(blocks)
-    unknown = [block for block in chosen if block not in get_args(Block)]
-    if unknown:
-        raise InputError(
-            f"unknown value {unknown[0]!r}",
-            where="blocks",
-            fix=f"Give a preset ({', '.join(PRESETS)}) or a tuple of {', '.join(get_args(Block))}.",
-        )
-    if "query_passage" not in chosen:
-        raise InputError('without "query_passage" there is no target', where="blocks", fix="Add it.")
-    if len(set(chosen)) < len(chosen) or {"positive_positive", "positive_passage"} <= set(chosen):
-        raise InputError(
-            f"{chosen} counts some pairs twice",
-            where="blocks",
-            fix='Name each block once; "positive_passage" holds "positive_positive".',
-        )
-    return chosen
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; like `torch.nn.functional.normalize`, with fewer passes backward."""
+    return vectors * torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-12).reciprocal()
+
+
+def relevant_passages(
+    batch: int, n: int, passage_ids: Tensor | None, known_positives: Tensor | None, device: torch.device
+) -> Tensor:
+    """`[batch, batch * n]` bool, True where a passage is the query's positive, a copy of it, or known as relevant."""
+    relevant = torch.zeros(batch, batch * n, dtype=torch.bool, device=device)
+    relevant[:, ::n] = torch.eye(batch, dtype=torch.bool, device=device)
+    if passage_ids is not None:
+        relevant |= passage_ids[::n, None] == passage_ids
+    if known_positives is not None:
+        relevant |= known_positives
+    return relevant
+
+
+def processes() -> int:
+    """Number of processes that train together, 1 where this one is alone."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def steps_together(step: int) -> range:
+    """The micro-steps that the processes take at the same time as `step`, that of process 0 first.
+
+    Example:
+        >>> steps_together(7)
+        range(7, 8)
+    """
+    first = step - step % processes()
+    return range(first, first + processes())
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """Rows of all processes, those of process 0 first; the tensor itself where the process is alone.
+
+    So every query sees the passages of every device. Each process computes the loss of all rows. Backward the gradients
+    of all processes are added up; the mean that data parallel training takes over processes divides by as many, and
+    what is left is the gradient of one process that holds the whole batch.
+
+    Args:
+        tensor: `[rows, ...]`, of one shape and type in every process.
+
+    Returns:
+        `[processes * rows, ...]`, with gradient where `tensor` has one.
+
+    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM's and coCondenser's codes gather without gradient
+    and multiply the loss by the number of processes, which gives the same; without that factor the gradient shrinks.
+    """
+    if processes() == 1:
+        return tensor
+    from torch.distributed.nn.functional import all_gather  # not every build of torch has it
+
+    return torch.cat(all_gather(tensor.contiguous()))

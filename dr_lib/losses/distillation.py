@@ -1,13 +1,13 @@
-"""Knowledge distillation: the retriever's scores learn a cross-encoder's distribution (SimLM, section 3.2).
+"""What a cross-encoder learns, as re-ranker or teacher, and what a retriever learns from its scores (SimLM, 3.2).
 
-Page: ideas/distillation.
+SimLM and MASTER train the cross-encoder listwise, RocketQA and PAIR pair by pair. Page: ideas/distillation.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
+import torch
 from torch import Tensor
-
-from dr_lib.errors import InputError
+from torch.nn import functional
 
 Mean = Literal["query", "element"]
 
@@ -35,9 +35,6 @@ def distillation(
     Returns:
         Float32 scalar, computed in float32; 0 where student and teacher agree.
 
-    Raises:
-        InputError: shapes that do not fit, a temperature not above 0, or an unknown mean.
-
     Paper and code: SimLM and RetroMAE take the teacher's raw scores; MASTER's code computes the cross-entropy, which
     differs by a constant.
 
@@ -46,10 +43,6 @@ def distillation(
         >>> distillation(torch.tensor([[3.0, 1.0]]), torch.tensor([[5.0, 3.0]])).item()
         0.0
     """
-    _check(student_scores, teacher_scores, present, mean)
-    for name, value in (("student_temperature", student_temperature), ("teacher_temperature", teacher_temperature)):
-        if not value > 0:
-            raise InputError(f"{value} is not above 0", where=name, fix="SimLM: 0.02 for the student, 1 for the other.")
     student = student_scores.float() / student_temperature
     teacher = teacher_scores.detach().float() / teacher_temperature
     if present is not None:
@@ -63,11 +56,63 @@ def distillation(
     return terms.sum() / (len(terms) if mean == "query" else terms.numel())
 
 
-def _check(student: Tensor, teacher: Tensor, present: Tensor | None, mean: str) -> None:
-    if mean not in get_args(Mean):
-        raise InputError(f"unknown value {mean!r}", where="mean", fix='Choose "query" or "element".')
-    shapes = {tuple(t.shape) for t in (student, teacher, present) if t is not None}
-    if len(shapes) > 1 or student.ndim != 2 or not student.numel():
-        raise InputError(
-            f"shapes {sorted(shapes)} do not fit", where="distillation", fix="Give each as [queries, passages]."
-        )
+def listwise(scores: Tensor) -> Tensor:
+    """Mean over queries of the cross-entropy of the first passage among the passages of its query (SimLM, MASTER).
+
+    Args:
+        scores: `[queries, passages]` float, the positive in column 0.
+
+    Returns:
+        Float32 scalar, computed in float32.
+
+    Example:
+        >>> import torch
+        >>> round(listwise(torch.tensor([[1.0, 0.0]])).item(), 4)
+        0.3133
+    """
+    first = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+    return functional.cross_entropy(scores.float(), first)
+
+
+def pointwise(scores: Tensor) -> Tensor:
+    """Mean over all pairs of the binary cross-entropy, the first passage of each query being the relevant one
+    (RocketQA, PAIR's teacher).
+
+    Its logits have an absolute meaning: their sigmoid is a probability (under the share of relevant pairs seen in
+    training), which those of a listwise loss are not, since adding a number to a whole list leaves that loss as it is.
+
+    Args:
+        scores: `[queries, passages]` float, the positive in column 0.
+
+    Returns:
+        Float32 scalar, computed in float32.
+
+    Example:
+        >>> round(pointwise(torch.tensor([[0.0, 0.0]])).item(), 4)
+        0.6931
+    """
+    relevant = torch.zeros(scores.shape, device=scores.device)
+    relevant[:, 0] = 1.0
+    return functional.binary_cross_entropy_with_logits(scores.float(), relevant)
+
+
+def r_drop(first: Tensor, second: Tensor) -> Tensor:
+    """Half the sum of both KL divergences between the softmax of two score lists, mean over queries.
+
+    R-Drop (Wu et al. 2021): two passes with different dropout should agree, as SimLM's released cross-encoder asks.
+    Unlike in distillation both sides have a gradient.
+
+    Args:
+        first, second: `[queries, passages]` float scores of the same pairs.
+
+    Returns:
+        Float32 scalar, computed in float32; 0 where both agree.
+
+    Example:
+        >>> import torch
+        >>> r_drop(torch.tensor([[3.0, 1.0]]), torch.tensor([[5.0, 3.0]])).item()
+        0.0
+    """
+    one, other = first.float().log_softmax(1), second.float().log_softmax(1)
+    # p log(p / q) + q log(q / p) = (p - q) (log p - log q)
+    return 0.5 * ((one.exp() - other.exp()) * (one - other)).sum() / len(one)

@@ -1,18 +1,18 @@
-"""PAIR's passage-centric loss: the positive passage is the anchor, its query the target (PAIR, equation 5).
+"""PAIR's losses: the positive passage as anchor, its query the target (equation 5), and both views joined (equation 6).
 
 Page: ideas/passage-centric.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dr_lib.errors import InputError
-from dr_lib.losses.pairs import checked_sizes, relevant_passages, unit
+from dr_lib.errors import check_share
+from dr_lib.losses.contrastive import contrastive, relevant_passages, unit
 
-Candidates = Literal["released", "paper"]
+Candidates = Literal["released", "paper", "positives"]
 
 
 def passage_centric(
@@ -33,18 +33,16 @@ def passage_centric(
         temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
         candidates: `"released"` compares the positive with all queries of the batch and all hard negatives; `"paper"`
-            with its own query and all hard negatives.
+            with its own query and all hard negatives; `"positives"` as `"released"`, and with the positives of the
+            other queries.
         passage_ids: `[batch * n]` int64; copies of the positive are then no negatives.
         known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query.
 
     Returns:
         Float32 scalar, computed in float32. Gradient reaches both inputs.
 
-    Raises:
-        InputError: shapes that do not fit, a temperature not above 0, or unknown candidates.
-
     Paper and code: the paper's denominator holds negative passages only; the code adds the other queries. In neither
-    are the positives of other queries among the negatives.
+    are the positives of other queries among the negatives; `"positives"` shows what they would do.
 
     Example:
         >>> import torch
@@ -52,21 +50,64 @@ def passage_centric(
         >>> round(passage_centric(vectors, vectors).item(), 4)
         0.3133
     """
-    if candidates not in get_args(Candidates):
-        raise InputError(f"unknown value {candidates!r}", where="candidates", fix='Choose "released" or "paper".')
-    n = checked_sizes("passage_centric", queries, passages, temperature, passage_ids, known_positives)
-    batch = len(queries)
+    batch, n = len(queries), len(passages) // len(queries)
     with torch.autocast(queries.device.type, enabled=False):
         queries, passages = queries.float(), passages.float()
         if normalise:
             queries, passages = unit(queries), unit(passages)
-        groups = passages.view(batch, n, -1)
-        anchors = groups[:, 0] / temperature
-        scores = torch.cat([anchors @ queries.T, anchors @ groups[:, 1:].flatten(0, 1).T], dim=1)
+        first = {"released": 1, "paper": 1, "positives": 0}[candidates]
+        others = passages.view(batch, n, -1)[:, first:].flatten(0, 1)
+        anchors = passages[::n] / temperature
+        scores = torch.cat([anchors @ queries.T, anchors @ others.T], dim=1)
         relevant = relevant_passages(batch, n, passage_ids, known_positives, scores.device)
         own = torch.eye(batch, dtype=torch.bool, device=scores.device)
-        other_queries = relevant[:, ::n].T if candidates == "released" else ~own
-        negatives = relevant.view(batch, batch, n)[:, :, 1:].flatten(1)
-        hidden = torch.cat([other_queries & ~own, negatives], dim=1)
+        other_queries = ~own if candidates == "paper" else relevant[:, ::n].T & ~own
+        hidden = torch.cat([other_queries, relevant.view(batch, batch, n)[:, :, first:].flatten(1)], dim=1)
         target = torch.arange(batch, device=scores.device)
         return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
+
+
+def pair(
+    queries: Tensor,
+    passages: Tensor,
+    *,
+    alpha: float = 0.1,
+    temperature: float = 1.0,
+    normalise: bool = False,
+    candidates: Candidates = "released",
+    passage_ids: Tensor | None = None,
+    known_positives: Tensor | None = None,
+) -> Tensor:
+    """`(1 - alpha) * query-centric + alpha * passage-centric` (equation 6); fine-tuning is the case `alpha=0`.
+
+    Args:
+        queries: `[batch, hidden]` float.
+        passages: `[batch * n, hidden]` float; row `i * n` is the positive of query i, the next `n - 1` its negatives.
+        alpha: weight of the passage-centric part, in [0, 1]; 0.1 in the paper and in the code.
+        temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
+        normalise: compare by cosine; otherwise by inner product (PAIR).
+        candidates: negatives of the passage-centric part, see `passage_centric`.
+        passage_ids: `[batch * n]` int64; copies of a positive are then no negatives.
+        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query.
+
+    Returns:
+        Float32 scalar.
+
+    Example:
+        >>> import torch
+        >>> vectors = torch.eye(2)
+        >>> round(pair(vectors, vectors).item(), 4)
+        0.3133
+    """
+    check_share(alpha, "alpha")
+    shared: dict[str, Any] = {
+        "temperature": temperature,
+        "normalise": normalise,
+        "passage_ids": passage_ids,
+        "known_positives": known_positives,
+    }
+    about_queries = contrastive(queries, passages, blocks="query_passage", **shared)
+    if alpha == 0:
+        return about_queries
+    about_passages = passage_centric(queries, passages, candidates=candidates, **shared)
+    return (1 - alpha) * about_queries + alpha * about_passages

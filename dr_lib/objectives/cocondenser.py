@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import losses
-from dr_lib.losses.gather import gather
+from dr_lib.losses import gather
 from dr_lib.objectives.base import Settings
 from dr_lib.objectives.condenser import Condenser, CondenserSettings
 from dr_lib.objectives.source import Source

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
-from dr_lib.losses.gather import gather, steps_together
+from dr_lib.losses import gather, steps_together
 from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore
 from dr_lib.training.examples import Examples, TeacherScores, draw_negatives, draw_positives, known_positives
 

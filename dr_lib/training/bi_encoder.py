@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from dr_lib import losses
 from dr_lib.errors import InputError, check_share
-from dr_lib.losses.contrastive import Block, Preset
-from dr_lib.losses.distillation import Mean
+from dr_lib.losses import Block, Mean, Preset
 from dr_lib.models import encode_by_length, encode_in_chunks
 from dr_lib.tokens import TokenBatch
 from dr_lib.training.batches import RetrievalBatch, gather_batch

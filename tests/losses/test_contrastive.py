@@ -1,18 +1,17 @@
-"""The contrastive loss against sums written out in numpy."""
+"""The losses over a batch against sums written out in numpy: contrastive, coCondenser's, and the share of hits."""
 
 import numpy as np
 import pytest
 import torch
 
 from dr_lib import losses
-from dr_lib.errors import InputError
 
 RELEASED = ("query_passage", "positive_query", "query_query", "positive_positive")
 PAPER = ("query_passage", "positive_passage")
 CHOICES = {"released": RELEASED, "paper": PAPER, "query_passage": ("query_passage",)}
 
 
-def written_out(queries, passages, tau, normalise, blocks, relevant=None):
+def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_negatives=True):
     """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is no negative of query i."""
     batch, n = len(queries), len(passages) // len(queries)
     if normalise:
@@ -24,7 +23,7 @@ def written_out(queries, passages, tau, normalise, blocks, relevant=None):
         positive = passages[i * n]
         strangers = [j for j in range(batch) if j != i and not relevant[j, i * n]]
         unrelated = [j for j in strangers if not relevant[i, j * n]]
-        columns = [c for c in range(batch * n) if c != i * n and not relevant[i, c]]
+        columns = [c for c in range(batch * n) if c != i * n and not relevant[i, c] and (own_negatives or c // n != i)]
         target = queries[i] @ positive / tau
         terms = [target, *(queries[i] @ passages[c] / tau for c in columns)]
         if "positive_query" in blocks:
@@ -91,9 +90,12 @@ def test_two_queries_of_two_passages_make_a_softmax_over_seven_terms():
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_preset_is_the_tuple_of_its_blocks(name):
+def test_a_preset_is_the_tuple_of_its_blocks_in_any_order(name):
     tensors = as_tensors(*vectors(4, 2))
-    assert losses.contrastive(*tensors, blocks=name) == losses.contrastive(*tensors, blocks=CHOICES[name])
+    for blocks in (CHOICES[name], CHOICES[name][::-1], CHOICES[name][1:]):
+        torch.testing.assert_close(
+            losses.contrastive(*tensors, blocks=name), losses.contrastive(*tensors, blocks=blocks)
+        )
 
 
 @pytest.mark.parametrize("blocks", CHOICES)
@@ -117,6 +119,29 @@ def test_known_positives_are_no_negatives_but_the_own_one_stays(blocks):
     relevant[0, 0] = relevant[2, 4] = False
     loss = losses.contrastive(*as_tensors(q, p), temperature=0.1, blocks=blocks, known_positives=known)
     np.testing.assert_allclose(loss.item(), written_out(q, p, 0.1, True, CHOICES[blocks], relevant), rtol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", CHOICES)
+def test_random_batches_with_copies_known_positives_and_own_negatives_left_out(blocks):
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        batch, n = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        q, p = vectors(batch, n, seed=seed)
+        ids, known = rng.integers(0, 3 * batch, batch * n), rng.random((batch, batch * n)) < rng.choice([0, 0.2])
+        relevant = (ids[::n, None] == ids) | known
+        relevant[np.arange(batch), n * np.arange(batch)] = False
+        normalise, own = bool(seed % 2), bool(rng.integers(2))
+        loss = losses.contrastive(
+            *as_tensors(q, p),
+            temperature=0.3,
+            normalise=normalise,
+            blocks=blocks,
+            passage_ids=torch.from_numpy(ids),
+            known_positives=torch.from_numpy(known),
+            own_negatives=own,
+        )
+        expected = written_out(q, p, 0.3, normalise, CHOICES[blocks], relevant, own)
+        np.testing.assert_allclose(loss.item(), expected, rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}")
 
 
 def test_a_batch_of_one_passage_repeated_has_no_negatives_and_finite_gradients():
@@ -159,28 +184,86 @@ def test_extreme_scores_stay_finite():
     assert torch.isfinite(queries.grad).all() and torch.isfinite(passages.grad).all()
 
 
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
-        ("all", "unknown value 'all'"),
-        (("query_passage", "passage_query"), "unknown value 'passage_query'"),
-        (("query_query",), "no target"),
-        (("query_passage", "query_passage"), "twice"),
-        (("query_passage", "positive_positive", "positive_passage"), "twice"),
-    ],
-)
-def test_blocks_that_make_no_sense_are_refused(blocks, message):
-    with pytest.raises(InputError, match=message):
-        losses.contrastive(*as_tensors(*vectors(2, 2)), blocks=blocks)
+def siblings_written_out(spans: np.ndarray, documents: list[int] | None = None) -> float:
+    total = 0.0
+    for i, own in enumerate(spans):
+        sibling = i + 1 if i % 2 == 0 else i - 1
+        others = [
+            j for j in range(len(spans))
+            if j != i and (j == sibling or documents is None or documents[j] != documents[i])
+        ]  # fmt: skip
+        total += np.log(sum(np.exp(own @ spans[j]) for j in others)) - own @ spans[sibling]
+    return total / len(spans)
 
 
-def test_sizes_and_temperatures_that_make_no_sense_are_refused():
-    queries, passages = as_tensors(*vectors(2, 2))
-    with pytest.raises(InputError, match="do not fit"):
-        losses.contrastive(queries, passages[:3])
-    with pytest.raises(InputError, match="do not fit"):
-        losses.contrastive(queries, passages, passage_ids=torch.arange(2))
-    with pytest.raises(InputError, match="do not fit"):
-        losses.contrastive(queries[:0], passages[:0])
-    with pytest.raises(InputError, match="temperature"):
-        losses.contrastive(queries, passages, temperature=0.0)
+@pytest.fixture
+def spans() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(8, 5))
+
+
+def test_the_loss_of_siblings_is_the_sum_written_out_and_its_gradient_that_of_finite_differences(spans):
+    tensor = torch.tensor(spans, dtype=torch.float64).float().requires_grad_()
+    loss = losses.siblings(tensor)
+    loss.backward()
+    assert loss.item() == pytest.approx(siblings_written_out(spans), rel=1e-5)
+    for place in [(0, 0), (3, 4), (7, 2)]:
+        moved = [spans.copy(), spans.copy()]
+        moved[0][place] += 1e-5
+        moved[1][place] -= 1e-5
+        slope = (siblings_written_out(moved[0]) - siblings_written_out(moved[1])) / 2e-5
+        assert tensor.grad[place].item() == pytest.approx(slope, rel=1e-3, abs=1e-5)
+
+
+def test_a_span_is_not_compared_with_itself():
+    apart = 10 * torch.eye(4)[[0, 0, 1, 1]]
+    assert losses.siblings(apart).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_siblings_know_no_temperature(spans):
+    tensor = torch.tensor(spans, dtype=torch.float32)
+    assert losses.siblings(2 * tensor).item() == pytest.approx(siblings_written_out(2 * spans), rel=1e-5)
+
+
+def test_other_spans_of_the_same_document_are_no_negatives(spans):
+    documents = [4, 4, 1, 1, 4, 4, 2, 2]
+    found = losses.siblings(torch.tensor(spans, dtype=torch.float32), torch.tensor(documents))
+    assert found.item() == pytest.approx(siblings_written_out(spans, documents), rel=1e-5)
+
+
+def test_siblings_are_scored_in_fp32_under_autocast(spans):
+    tensor = torch.tensor(spans, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = losses.siblings(tensor)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(siblings_written_out(spans), rel=1e-5)
+
+
+QUERIES = torch.eye(3)
+PASSAGES = torch.tensor([[3.0, 0, 0], [4, 1, 0], [0, 1, 0], [0, 2, 0], [0, 0, 1], [0, 0, 0]])
+
+
+def test_the_share_of_hits_counts_queries_whose_positive_is_first():
+    known = torch.zeros(3, 6, dtype=torch.bool)
+    known[0, 1] = True
+    one = losses.in_batch_accuracy(QUERIES, PASSAGES, normalise=False)
+    two = losses.in_batch_accuracy(QUERIES, PASSAGES, normalise=False, known_positives=known)
+    assert (one.item(), two.item()) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+
+
+def test_a_copy_of_the_positive_is_no_competitor():
+    queries, passages = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.5], [0.0, 3.0]])
+    found = [
+        losses.in_batch_accuracy(queries, passages, normalise=False, passage_ids=torch.tensor(ids)).item()
+        for ids in ([0, 1, 2, 2], [0, 1, 2, 3])
+    ]
+    assert found == [1.0, 0.5]
+
+
+def test_equal_vectors_are_no_hit():
+    assert losses.in_batch_accuracy(torch.ones(4, 2), torch.ones(8, 2), normalise=True).item() == 0
+
+
+def test_hits_are_counted_in_fp32_under_autocast():
+    queries, passages = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.001, 0.0], [1.0, 0.0]])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert losses.in_batch_accuracy(queries, passages, normalise=False).item() == 1

@@ -1,11 +1,10 @@
-"""Listwise and distillation losses against numpy."""
+"""Losses of a cross-encoder and of its pupil against numpy."""
 
 import numpy as np
 import pytest
 import torch
 
 from dr_lib import losses
-from dr_lib.errors import InputError
 
 
 def softmax(scores):
@@ -20,15 +19,14 @@ def scores():
 
 
 def test_listwise_is_minus_the_log_share_of_the_first(scores):
-    found = losses.listwise(torch.tensor(scores[0]), temperature=0.5)
-    np.testing.assert_allclose(found.item(), -np.log(softmax(scores[0] / 0.5)[:, 0]).mean(), rtol=1e-5)
+    found = losses.listwise(torch.tensor(scores[0]))
+    np.testing.assert_allclose(found.item(), -np.log(softmax(scores[0])[:, 0]).mean(), rtol=1e-5)
 
 
 def test_absent_passages_do_not_count(scores):
     present = torch.ones(4, 6, dtype=torch.bool)
     present[:, 4:] = False
     student, teacher = (torch.tensor(s) for s in scores)
-    torch.testing.assert_close(losses.listwise(student, present=present), losses.listwise(student[:, :4]))
     torch.testing.assert_close(
         losses.distillation(student, teacher, present=present), losses.distillation(student[:, :4], teacher[:, :4])
     )
@@ -81,15 +79,34 @@ def test_a_teacher_sure_of_one_passage_stays_finite():
     assert torch.isfinite(student.grad).all()
 
 
-def test_what_makes_no_sense_is_refused(scores):
-    student, teacher = (torch.tensor(s) for s in scores)
-    with pytest.raises(InputError, match="do not fit"):
-        losses.distillation(student, teacher[:, :3])
-    with pytest.raises(InputError, match="student_temperature"):
-        losses.distillation(student, teacher, student_temperature=0)
-    with pytest.raises(InputError, match="mean"):
-        losses.distillation(student, teacher, mean="batch")
-    with pytest.raises(InputError, match="listwise"):
-        losses.listwise(student[0])
-    with pytest.raises(InputError, match="temperature"):
-        losses.listwise(student, temperature=-1)
+@pytest.fixture
+def logits():
+    return torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+
+
+def test_pointwise_is_the_mean_of_the_binary_cross_entropies(logits):
+    found = losses.pointwise(logits)
+    chance = 1 / (1 + np.exp(-logits.detach().numpy()))
+    chance[:, 1:] = 1 - chance[:, 1:]
+    assert found.item() == pytest.approx(-np.log(chance).mean(), rel=1e-6)
+    assert found.dtype == torch.float32
+    (slope,) = torch.autograd.grad(found, logits)
+    relevant = np.eye(1, 5)
+    expected = (1 / (1 + np.exp(-logits.detach().numpy())) - relevant) / 15
+    np.testing.assert_allclose(slope.numpy(), expected, atol=1e-7)
+
+
+def test_only_the_pointwise_loss_knows_an_absolute_level(logits):
+    assert losses.listwise(logits + 3).item() == pytest.approx(losses.listwise(logits).item(), rel=1e-6)
+    assert losses.pointwise(logits + 3).item() != pytest.approx(losses.pointwise(logits).item(), rel=0.1)
+
+
+def test_r_drop_is_half_of_both_divergences(logits):
+    other = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    p, q = (np.exp(t.detach().numpy()) / np.exp(t.detach().numpy()).sum(1, keepdims=True) for t in (logits, other))
+    expected = 0.5 * ((p * np.log(p / q)).sum() + (q * np.log(q / p)).sum()) / 3
+    found = losses.r_drop(logits, other)
+    assert found.item() == pytest.approx(expected, rel=1e-5)
+    assert losses.r_drop(other, logits).item() == pytest.approx(found.item(), rel=1e-6)
+    assert all(slope.abs().max() > 0 for slope in torch.autograd.grad(found, [logits, other]))
+    assert losses.r_drop(logits, logits + 2).item() == pytest.approx(0, abs=1e-6)
