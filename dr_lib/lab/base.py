@@ -106,7 +106,7 @@ def measure(objective: Objective, batches: BatchStream, seed: int) -> dict[str, 
     objective.eval()
     sums: dict[str, float] = {}
     total = 0
-    for step in range(batches.steps_per_epoch(0)):
+    for step in range(batches.steps_per_epoch):
         batch = batches.batch(step).to(device)
         tokens = int(batch.attention_mask.sum())
         total += tokens

@@ -232,7 +232,7 @@ def encode_queries(encoder: DenseEncoder, queries: Sequence[str]) -> np.ndarray:
 def query_store(queries: Sequence[str], model: DenseEncoder | CrossEncoder, folder: Path) -> TokenStore:
     """The queries as tokens of a model's tokenizer."""
     rows = datasets.Dataset.from_dict({"text": list(queries)})
-    return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), workers=1, progress=False)
+    return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)
 
 
 def vectors_stage(collection: Collection, folder: Path) -> Stage:

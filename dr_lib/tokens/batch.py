@@ -54,11 +54,7 @@ class TokenBatch:
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments of a Hugging Face encoder."""
-        return {
-            "input_ids": self.input_ids,
-            "attention_mask": self.attention_mask,
-            "token_type_ids": self.token_type_ids,
-        }
+        return {name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
     def __len__(self) -> int:
         return self.input_ids.shape[0]

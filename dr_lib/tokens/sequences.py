@@ -12,10 +12,79 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.errors import InputError
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Slice, Truncated, check_layout, concat_runs, padded_length, to_batch, truncate
-from dr_lib.tokens.store import TokenStore, check_rows
+from dr_lib.tokens.layout import Slice, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.store import TokenStore
+
+
+class QueryPassagePairs:
+    """Queries and passages of two stores as single sequences, what a cross-encoder reads; no loop over pairs.
+
+    Args:
+        queries: their texts; titles are not read.
+        passages: titles and texts.
+        tokenizer: the one that both stores were built with.
+        max_length: longest pair, special tokens included, at least 4; pairs are cut longest-first.
+        title: put "title: " before the body where there is a title.
+        pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
+
+    Raises:
+        InputError: a store built with another tokenizer.
+    """
+
+    def __init__(
+        self,
+        queries: TokenStore,
+        passages: TokenStore,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        max_length: int = 192,
+        title: bool = True,
+        pad_to_multiple: int = 8,
+    ):
+        for store in (queries, passages):
+            store.check_tokenizer(tokenizer)
+        self.queries, self.passages = queries, passages
+        self.max_length, self.title, self.pad_to_multiple = max_length, title, pad_to_multiple
+        self._colon = tokenizer.convert_tokens_to_ids(":")
+
+    def lengths(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> np.ndarray:
+        """Lengths `[pairs]` int64 after truncation, special tokens included."""
+        return self._cut(query_rows, passage_rows)[0].lengths
+
+    def batch(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> TokenBatch:
+        """Lay out pair after pair; `TokenBatch.rows` are those of the passages.
+
+        Args:
+            query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order, repeats allowed.
+        """
+        store, rows = self.queries, np.asarray(passage_rows).astype(np.int64)
+        left, title = self._cut(query_rows, rows)
+        width = int(padded_length(left.lengths.max(), self.pad_to_multiple, self.max_length))
+        texts = self._passage_pieces(rows, title, left.body)
+        cut = Slice(rows, left, store.text_offsets[query_rows], np.cumsum(left.body) - left.body, width)
+        return to_batch(cut, store.text_ids, texts, special=store.special, continuation=store.continuation)
+
+    def _cut(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[Truncated, np.ndarray]:
+        """What stays of each query (as the title) and passage (as the body), and the pieces of its title."""
+        queries, passages = self.queries, self.passages
+        query = queries.text_offsets[query_rows + 1] - queries.text_offsets[query_rows]
+        title = (passages.title_offsets[passage_rows + 1] - passages.title_offsets[passage_rows]) * self.title
+        body = passages.text_offsets[passage_rows + 1] - passages.text_offsets[passage_rows]
+        return truncate(query, title + (title > 0) + body, max_length=self.max_length, mode="pair"), title
+
+    def _passage_pieces(self, rows: np.ndarray, title: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """The first `count` pieces of title, colon and body of each passage, end to end."""
+        titles = np.minimum(title, count)
+        colons = np.minimum(title > 0, count - titles)
+        bodies = count - titles - colons
+        place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        in_title, in_body = place < np.repeat(titles, count), place >= np.repeat(titles + colons, count)
+        pieces = np.full(len(place), self._colon, np.int64)
+        store = self.passages
+        pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
+        pieces[in_body] = concat_runs(store.text_ids, store.text_offsets[rows], bodies)
+        return pieces
 
 
 def join_texts(
@@ -40,23 +109,14 @@ def join_texts(
             None keeps its beginning.
         pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
 
-    Raises:
-        InputError: counts that do not fit the rows, a row outside the store, or an argument outside its range.
-
     Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the sequence), here once.
     """
-    check_layout(max_length, "none", multiple=pad_to_multiple)
-    counts, owners = np.asarray(counts, np.int64), np.asarray(owners, np.int64)
-    if counts.sum() != len(rows) or len(counts) != len(owners):
-        problem = f"{len(rows)} rows, counts that sum to {counts.sum()}, {len(counts)} counts, {len(owners)} owners"
-        raise InputError(problem, where="counts", fix="Give the number of rows of each sequence.")
-    flat, lengths = _separated(store, np.asarray(rows), counts)
-    kept = np.minimum(lengths, max_length - 2)
-    surplus = (lengths - kept).astype(np.uint64)
-    begin = np.zeros_like(kept) if lots is None else (np.asarray(lots, np.uint64) % (surplus + 1)).astype(np.int64)
-    begin += np.cumsum(lengths + 1) - lengths - 1
-    none, width = np.zeros_like(kept), int(padded_length(kept.max() + 2, pad_to_multiple, max_length))
-    cut = Slice(owners, Truncated(none, kept, none, none, none.astype(bool)), none, begin, width)
+    flat, lengths = _separated(store, np.asarray(rows, np.int64), np.asarray(counts, np.int64))
+    none, lots = np.zeros_like(lengths), None if lots is None else np.asarray(lots, np.uint64)
+    left = truncate(none, lengths, max_length=max_length, mode="none", lots=lots)
+    begin = np.cumsum(lengths + 1) - lengths - 1 + left.body_start
+    width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+    cut = Slice(np.asarray(owners, np.int64), left, none, begin, width)
     batch = to_batch(cut, flat[:0], flat, special=store.special, continuation=store.continuation)
     inner = batch.input_ids == store.special["sep"]
     return replace(batch, special=batch.special | inner, word_start=batch.word_start & ~inner)
@@ -75,7 +135,6 @@ def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
 
 def _separated(store: TokenStore, rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """All pieces, a [SEP] behind each text and one for each sequence without; pieces of each sequence less the last."""
-    rows = check_rows(rows, len(store)) if len(rows) else np.zeros(0, np.int64)
     pieces = store.text_offsets[rows + 1] - store.text_offsets[rows]
     owner = np.repeat(np.arange(len(counts)), counts)
     lengths = np.maximum(np.bincount(owner, pieces + 1, len(counts)).astype(np.int64), 1) - 1
@@ -86,93 +145,6 @@ def _separated(store: TokenStore, rows: np.ndarray, counts: np.ndarray) -> tuple
     is_piece[np.repeat(ends - pieces - (np.cumsum(pieces) - pieces), pieces) + np.arange(pieces.sum())] = True
     flat[is_piece] = concat_runs(store.text_ids, store.text_offsets[rows], pieces)
     return flat, lengths
-
-
-MULTIPLE = 8
-
-
-class QueryPassagePairs:
-    """Queries and passages of two stores, put together pair by pair without a Python loop.
-
-    Args:
-        queries: their texts; titles are not read.
-        passages: titles and texts.
-        tokenizer: the one that both stores were built with.
-        max_length: longest pair, special tokens included, at least 4.
-        title: put "title: " before the body where there is a title.
-        pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
-
-    Raises:
-        InputError: a store built with another tokenizer, or an argument outside its range.
-    """
-
-    def __init__(
-        self,
-        queries: TokenStore,
-        passages: TokenStore,
-        tokenizer: PreTrainedTokenizerFast,
-        *,
-        max_length: int = 192,
-        title: bool = True,
-        pad_to_multiple: int = MULTIPLE,
-    ):
-        check_layout(max_length, "pair", multiple=pad_to_multiple)
-        for store in (queries, passages):
-            store.check_tokenizer(tokenizer)
-        self.queries, self.passages = queries, passages
-        self.max_length, self.title, self.pad_to_multiple = max_length, title, pad_to_multiple
-        self._colon = tokenizer.convert_tokens_to_ids(":")
-
-    def lengths(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> np.ndarray:
-        """Lengths `[pairs]` int64 after truncation, special tokens included."""
-        asked, title, body = self._pieces(*self._checked(query_rows, passage_rows))
-        both = truncate(asked, title + (title > 0) + body, max_length=self.max_length, mode="pair")
-        return both.lengths
-
-    def batch(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> TokenBatch:
-        """Lay out pair after pair; `TokenBatch.rows` are those of the passages.
-
-        Args:
-            query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order, repeats allowed.
-
-        Raises:
-            InputError: no pair, numbers that differ, or a row outside its store.
-        """
-        query_rows, passage_rows = self._checked(query_rows, passage_rows)
-        asked, title, body = self._pieces(query_rows, passage_rows)
-        kept = truncate(asked, title + (title > 0) + body, max_length=self.max_length, mode="pair")
-        width = int(padded_length(kept.lengths.max(), self.pad_to_multiple, self.max_length))
-        texts, begin = self._passage_pieces(passage_rows, title, kept.body), np.cumsum(kept.body) - kept.body
-        store = self.queries
-        cut = Slice(passage_rows, kept, store.text_offsets[query_rows], begin, width)
-        return to_batch(cut, store.text_ids, texts, special=store.special, continuation=store.continuation)
-
-    def _checked(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if len(query_rows) != len(passage_rows):
-            problem = f"{len(query_rows)} queries for {len(passage_rows)} passages"
-            raise InputError(problem, where="rows", fix="Give one query row for each passage row.")
-        return check_rows(query_rows, len(self.queries)), check_rows(passage_rows, len(self.passages))
-
-    def _pieces(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Number of pieces of each query, title and body."""
-        queries, passages = self.queries, self.passages
-        asked = queries.text_offsets[query_rows + 1] - queries.text_offsets[query_rows]
-        title = passages.title_offsets[passage_rows + 1] - passages.title_offsets[passage_rows]
-        body = passages.text_offsets[passage_rows + 1] - passages.text_offsets[passage_rows]
-        return asked, title * self.title, body
-
-    def _passage_pieces(self, rows: np.ndarray, title: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """The first `kept` pieces of title, colon and body of each passage, end to end."""
-        titles = np.minimum(title, kept)
-        colons = np.minimum(title > 0, kept - titles)
-        bodies = kept - titles - colons
-        place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        in_title, in_body = place < np.repeat(titles, kept), place >= np.repeat(titles + colons, kept)
-        pieces = np.full(len(place), self._colon, np.int64)
-        store = self.passages
-        pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
-        pieces[in_body] = concat_runs(store.text_ids, store.text_offsets[rows], bodies)
-        return pieces
 
 
 def halves(batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8) -> tuple[TokenBatch, TokenBatch]:
@@ -199,6 +171,7 @@ def halves(batch: TokenBatch, pad_id: int, *, pad_to_multiple: int = 8) -> tuple
     count = (~batch.special).sum(1)
     longest = int((count - count // 2).max()) + 2
     length = min(-(-longest // pad_to_multiple) * pad_to_multiple, max(longest, batch.input_ids.shape[1]))
+    # A stable sort by "special" moves the pieces of each sequence to the front, in their order.
     pieces = torch.argsort(batch.special.to(torch.int8), dim=1, stable=True)
     first = _part(batch, pieces, torch.zeros_like(count), count // 2, length, pad_id)
     return first, _part(batch, pieces, count // 2, count - count // 2, length, pad_id)

@@ -4,9 +4,8 @@ Beside the pieces may lie a number for each (importances of CDMAE, keyword weigh
 see `layout.py`. Explained in the book's chapter on your own corpus.
 """
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,10 +24,296 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side, Slice, Title, check_layout, padded_length, to_batch, truncate, values_to_batch
+from dr_lib.tokens.layout import Side, Slice, Title, padded_length, to_batch, truncate, values_to_batch
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
 REBUILD = "Build the store again."
+FORMAT = "dr_lib token store 1"
+CHUNK = 2048  # texts tokenised at a time: memory stays bounded
+
+
+@stage()
+def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
+    """`store/`: titles and texts of the passages as token ids; the same for all models that share a tokenizer."""
+    words = load_tokenizer(tokenizer)
+    TokenStore.build(collection.passages, words, folder / "store", columns=("title", "text"))
+
+
+@stage()
+def query_tokens(folder: Path, collection: Collection, tokenizer: Path | str, *, split: str) -> None:
+    """`store/`: the queries of a split as token ids."""
+    TokenStore.build(collection.queries(split), load_tokenizer(tokenizer), folder / "store", columns=("text",))
+
+
+class TokenStore:
+    """Token ids of a collection's passages (or queries), memory-mapped.
+
+    Attributes:
+        folder: where it lies.
+        digest: SHA-256 of its content; two stores with the same digest give the same batches.
+        tokenizer: digest of the tokenizer it was built with.
+        special: ids of the special tokens, keys ``pad unk cls sep mask``.
+        vocab_size: number of ids that the tokenizer knows.
+        title_ids, text_ids: the pieces of all titles and all bodies, end to end, without special tokens.
+        title_offsets, text_offsets: `[n + 1]` int64, where each begins and the last one ends.
+        continuation: `[vocab]` bool, True for pieces that continue a word.
+
+    Example:
+        >>> import tempfile
+        >>> from dr_lib.tokens import train_wordpiece
+        >>> texts = datasets.Dataset.from_dict({"title": ["Dense vectors", ""], "text": ["They are short.", "Sparse."]})
+        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
+        >>> store = TokenStore.build(texts, train_wordpiece(texts["text"], 60), folder, progress=False)
+        >>> store.batch(np.array([0, 1]), max_length=12).input_ids.shape
+        torch.Size([2, 12])
+    """
+
+    def __init__(self, folder: Path, meta: dict[str, Any]):
+        self.folder, self.digest = folder, meta["digest"]
+        self.tokenizer: str = meta["tokenizer"]
+        self.special: dict[str, int] = meta["special"]
+        self.vocab_size: int = meta["vocab_size"]
+        self._rows: int = meta["rows"]
+        arrays = {
+            name: open_flat(folder / f"{name}.npy", facts["dtype"], facts["length"])
+            for name, facts in meta["files"].items()
+        }
+        self.continuation = arrays["continuation"]
+        self.text_ids, self.text_offsets = arrays["text_ids"], arrays["text_offsets"]
+        self.title_ids = arrays.get("title_ids", self.text_ids[:0])
+        self.title_offsets = arrays.get("title_offsets", np.zeros(self._rows + 1, np.int64))
+
+    @staticmethod
+    def build(
+        texts: datasets.Dataset,
+        tokenizer: PreTrainedTokenizerFast,
+        folder: Path,
+        columns: tuple[str, ...] = ("title", "text"),
+        progress: bool = True,
+    ) -> "TokenStore":
+        """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
+
+        The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not the special token.
+
+        Args:
+            texts: rows with the columns named, strings without null.
+            tokenizer: a WordPiece tokenizer; its truncation and padding settings are ignored.
+            folder: where to write; an older store there is replaced.
+            columns: ``("title", "text")``, or one column (queries), which is then the body.
+            progress: show a bar.
+
+        Raises:
+            InputError: the tokenizer does not fit, or `folder` holds something else.
+        """
+        folder, special = Path(folder), special_ids(tokenizer)
+        if folder.exists() and not (folder / "meta.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+            fix = "Give a new or empty folder."
+            raise InputError("holds something that is not a token store", where=folder, fix=fix)
+        pieces = tokenizer.get_vocab()
+        vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
+        dtype = np.uint16 if vocab_size < 2**16 else np.int32
+        prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
+        continuation = np.zeros(vocab_size, bool)
+        continuation[[id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]] = True
+        with fresh_folder(folder) as draft:
+            parts = dict(zip(("title", "text")[-len(columns) :], columns, strict=True))
+            _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
+            np.save(draft / "continuation.npy", continuation)
+            meta = {
+                "format": FORMAT,
+                "tokenizer": tokenizer_digest(tokenizer),
+                "columns": list(columns),
+                "rows": len(texts),
+                "vocab_size": vocab_size,
+                "special": special,
+                "files": {path.stem: _facts(path) for path in sorted(draft.glob("*.npy"))},
+            }
+            write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
+        return TokenStore.open(folder)
+
+    @staticmethod
+    def open(folder: Path) -> "TokenStore":
+        """Open a store built earlier; `InputError` where there is none, or a file is missing or cut short."""
+        meta = read_json(Path(folder) / "meta.json")
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            raise InputError("not a token store of this version", where=folder, fix=REBUILD)
+        return TokenStore(Path(folder), meta)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        """Raise `InputError` that names both digests if the store was built with another tokenizer."""
+        digest = tokenizer_digest(tokenizer)
+        if digest != self.tokenizer:
+            raise InputError(
+                f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}",
+                where=self.folder,
+                fix="Build the store again with this tokenizer, or load the one it was built with.",
+            )
+
+    def lengths(self, max_length: int, title: Title = "pair", **_: Any) -> np.ndarray:
+        """Sequence lengths `[n]` int64 after truncation, special tokens included; no other argument changes them."""
+        title_pieces, body_pieces = np.diff(self.title_offsets), np.diff(self.text_offsets)
+        return truncate(title_pieces, body_pieces, max_length=max_length, mode=title).lengths
+
+    def batch(self, rows: np.ndarray, **layout: Any) -> TokenBatch:
+        """Cut, lay out and pad some rows.
+
+        Args:
+            rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
+            layout: arguments of `slice`.
+        """
+        cut = self.slice(rows, **layout)
+        return to_batch(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
+
+    def slice(
+        self,
+        rows: np.ndarray,
+        *,
+        max_length: int,
+        title: Title = "pair",
+        pad_to_multiple: int = 8,
+        side: Side = "right",
+        lots: np.ndarray | None = None,
+    ) -> Slice:
+        """Which pieces of some rows a batch takes, and where it puts them.
+
+        Args:
+            rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
+            max_length: longest sequence, special tokens included, at least 4.
+            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1, or [CLS] body [SEP] where there is no
+                title; ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS] body [SEP].
+            pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
+            side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
+            lots: `[batch]` uint64 by which a window of each long body is drawn, see `truncate`; None keeps one end.
+        """
+        rows = np.asarray(rows).astype(np.int64)
+        title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
+        title_pieces, body_pieces = self.title_offsets[rows + 1] - title_from, self.text_offsets[rows + 1] - body_from
+        left = truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side, lots=lots)
+        width = int(padded_length(left.lengths.max(), pad_to_multiple, max_length))
+        return Slice(rows, left, title_from + left.title_start, body_from + left.body_start, width)
+
+
+def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """A copy that neither cuts nor pads and takes the text of special tokens for ordinary text."""
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _write_ids(
+    texts: datasets.Dataset,
+    tokenizer: Tokenizer,
+    draft: Path,
+    columns: dict[str, str],
+    dtype: np.typing.DTypeLike,
+    progress: bool,
+) -> None:
+    """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
+    with ExitStack() as stack:
+        ids = {part: stack.enter_context(FlatWriter(draft / f"{part}_ids.npy", dtype)) for part in columns}
+        ends = {part: stack.enter_context(FlatWriter(draft / f"{part}_offsets.npy", np.int64)) for part in columns}
+        for writer in ends.values():
+            writer.append(np.zeros(1, np.int64))
+        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
+        for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
+            for part, column in columns.items():
+                pieces = [
+                    encoding.ids for encoding in tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
+                ]
+                counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+                ends[part].append(ids[part].length + np.cumsum(counts))
+                ids[part].append(np.fromiter(chain.from_iterable(pieces), np.int32, counts.sum()))
+            bar.update(len(pieces))
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    array = np.load(path, mmap_mode="r")
+    return {"dtype": array.dtype.name, "length": len(array), "sha256": file_digest(path)}
+
+
+class TokenValues:
+    """A number for each piece of a store (importances of CDMAE, keyword weights of MASTER), memory-mapped.
+
+    They are made once and laid out as the pieces are, so that a batch carries them in `TokenBatch.values`.
+    Page: ideas/masking.
+
+    Attributes:
+        folder: where they lie.
+        store: the tokens that they belong to.
+        title, text: a float16 or float32 for each piece of all titles and of all bodies, end to end.
+
+    Example:
+        >>> import tempfile, datasets
+        >>> from dr_lib.tokens import train_wordpiece
+        >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
+        >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
+        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
+        >>> lengths = np.arange(len(store.text_ids))
+        >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
+        >>> values.batch(np.array([1]), max_length=8)[0, 0].item()
+        0.0
+    """
+
+    def __init__(self, folder: Path, store: TokenStore):
+        self.folder, self.store = folder, store
+        files = (folder / f"{part}.npy" for part in ("title", "text"))
+        self.title, self.text = (np.asarray(np.load(file, mmap_mode="r")) for file in files)
+        numbers, pieces = (len(self.title), len(self.text)), (len(store.title_ids), len(store.text_ids))
+        if numbers != pieces:
+            fix = "Make the values again from these tokens."
+            raise InputError(f"{numbers} values for {pieces} pieces", where=folder, fix=fix)
+
+    @staticmethod
+    def write(
+        store: TokenStore,
+        folder: Path,
+        blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+        dtype: Literal["float16", "float32"] = "float32",
+    ) -> "TokenValues":
+        """Write values as they come, and open the result; the folder is whole or absent.
+
+        Args:
+            store: the tokens.
+            folder: where to write; older values there are replaced.
+            blocks: values of some titles and of some bodies, in the order of the store's pieces.
+            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and 65,504.
+
+        Raises:
+            InputError: a value is not finite in `dtype`, or there are not as many values as pieces.
+        """
+        with fresh_folder(Path(folder)) as draft:
+            with FlatWriter(draft / "title.npy", dtype) as title, FlatWriter(draft / "text.npy", dtype) as text:
+                for values in blocks:
+                    for writer, part in zip((title, text), values, strict=True):
+                        with np.errstate(over="ignore"):
+                            numbers = np.asarray(part).astype(dtype)
+                        if not np.isfinite(numbers).all():
+                            fix = "Give finite numbers, or float32."
+                            raise InputError(f"a value is not a finite {dtype}", where="blocks", fix=fix)
+                        writer.append(numbers)
+            TokenValues(draft, store)  # refuses another number of values before they take the place of older ones
+        return TokenValues(Path(folder), store)
+
+    @staticmethod
+    def open(folder: Path, store: TokenStore) -> "TokenValues":
+        """Open values written earlier for this store; `InputError` where they are not as many as its pieces."""
+        return TokenValues(Path(folder), store)
+
+    def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:
+        """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same arguments.
+
+        0 at special positions and padding.
+        """
+        return values_to_batch(self.store.slice(rows, **layout), self.title, self.text)
+
+    def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
+        """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""
+        return replace(batch, values=self.batch(batch.rows.numpy(), **layout))
 
 
 class FlatWriter:
@@ -79,425 +364,6 @@ def open_flat(path: Path, dtype: str, length: int) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"not a whole .npy file ({error})", where=path, fix=REBUILD) from error
     if array.dtype != np.dtype(dtype) or array.shape != (length,):
-        found, wanted = f"{array.dtype} {array.shape}", f"{dtype} {(length,)}"
-        raise InputError(f"holds {found} where {wanted} was written", where=path, fix=REBUILD)
+        given, wanted = f"{array.dtype} {array.shape}", f"{dtype} {(length,)}"
+        raise InputError(f"holds {given} where {wanted} was written", where=path, fix=REBUILD)
     return np.asarray(array)
-
-
-FORMAT = "dr_lib token store 1"
-CHUNK = 2048
-
-
-def write_store(
-    texts: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    columns: tuple[str, ...],
-    workers: int | None,
-    progress: bool,
-) -> None:
-    """Write the files of a store; see `TokenStore.build` for the arguments."""
-    special = special_ids(tokenizer)
-    _check_target(texts, folder, columns)
-    vocab_size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
-    dtype = np.uint16 if vocab_size < 2**16 else np.int32
-    with fresh_folder(folder) as draft:
-        parts = ("title", "text")[-len(columns) :]
-        with _threads(workers):
-            _write_ids(texts, _plain(tokenizer), draft, dict(zip(parts, columns, strict=True)), dtype, progress)
-        np.save(draft / "continuation.npy", _continuation(tokenizer, vocab_size))
-        meta = {
-            "format": FORMAT,
-            "tokenizer": tokenizer_digest(tokenizer),
-            "columns": list(columns),
-            "rows": len(texts),
-            "vocab_size": vocab_size,
-            "special": special,
-            "files": {path.stem: _facts(path) for path in sorted(draft.glob("*.npy"))},
-        }
-        write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
-
-
-def _check_target(texts: datasets.Dataset, folder: Path, columns: tuple[str, ...]) -> None:
-    if not 1 <= len(columns) <= 2:
-        raise InputError(f"{len(columns)} columns", where="columns", fix="Give title and text, or the text alone.")
-    for column in columns:
-        if column not in texts.column_names:
-            known = ", ".join(texts.column_names)
-            raise InputError(f"no column {column!r}", where="columns", fix=f"There are {known}.")
-    if not len(texts):
-        raise InputError("no rows", where="texts", fix="Give at least one text.")
-    if folder.exists() and not (folder / "meta.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError("holds something that is not a token store", where=folder, fix="Give a new or empty folder.")
-
-
-def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
-    """A copy that neither cuts nor pads and takes the text of special tokens for ordinary text."""
-    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    copy.encode_special_tokens = True
-    return copy
-
-
-def _write_ids(
-    texts: datasets.Dataset,
-    tokenizer: Tokenizer,
-    draft: Path,
-    columns: dict[str, str],
-    dtype: np.typing.DTypeLike,
-    progress: bool,
-) -> None:
-    with ExitStack() as stack:
-        ids = {part: stack.enter_context(FlatWriter(draft / f"{part}_ids.npy", dtype)) for part in columns}
-        ends = {part: stack.enter_context(FlatWriter(draft / f"{part}_offsets.npy", np.int64)) for part in columns}
-        for writer in ends.values():
-            writer.append(np.zeros(1, np.int64))
-        bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
-        first = 0
-        for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
-            for part, column in columns.items():
-                flat, counts = _encode(tokenizer, chunk[column], column, first)
-                ends[part].append(ids[part].length + np.cumsum(counts))
-                ids[part].append(flat)
-            first += len(counts)
-            bar.update(len(counts))
-
-
-def _encode(tokenizer: Tokenizer, texts: list[str], column: str, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of a chunk of texts, end to end, and the number of ids of each."""
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            place = f"column {column!r}, row {first + index}"
-            raise InputError(f"not a text but {type(text).__name__}", where=place, fix="Repair the row.")
-    pieces = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    return np.fromiter(chain.from_iterable(pieces), np.int32, counts.sum()), counts
-
-
-def _continuation(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> np.ndarray:
-    """`[vocab]` bool, True for pieces that continue a word (`##` and the like)."""
-    prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
-    inner = [index for piece, index in tokenizer.get_vocab().items() if piece.startswith(prefix) and piece != prefix]
-    table = np.zeros(vocab_size, bool)
-    table[inner] = True
-    return table
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    array = np.load(path, mmap_mode="r")
-    return {"dtype": array.dtype.name, "length": len(array), "sha256": file_digest(path)}
-
-
-@contextmanager
-def _threads(workers: int | None) -> Iterator[None]:
-    """Set the threads of the Rust tokenizer for a while (its pool is made once a process, at first use)."""
-    if workers is None:
-        yield
-        return
-    if workers < 1:
-        raise InputError(f"{workers} threads", where="workers", fix="Give 1 or more, or None.")
-    wanted = {"TOKENIZERS_PARALLELISM": "false" if workers == 1 else "true", "RAYON_NUM_THREADS": str(workers)}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-
-
-class TokenStore:
-    """Token ids of a collection's passages (or queries), memory-mapped.
-
-    Attributes:
-        folder: where it lies.
-        digest: SHA-256 of its content; two stores with the same digest give the same batches.
-        tokenizer: digest of the tokenizer it was built with.
-        special: ids of the special tokens, keys ``pad unk cls sep mask``.
-        vocab_size: number of ids that the tokenizer knows.
-        title_ids, text_ids: the pieces of all titles and all bodies, end to end, without special tokens.
-        title_offsets, text_offsets: `[n + 1]` int64, where each begins and the last one ends.
-        continuation: `[vocab]` bool, True for pieces that continue a word.
-
-    Example:
-        >>> import tempfile
-        >>> from dr_lib.tokens import train_wordpiece
-        >>> texts = datasets.Dataset.from_dict({"title": ["Dense vectors", ""], "text": ["They are short.", "Sparse."]})
-        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> store = TokenStore.build(texts, train_wordpiece(texts["text"], 60), folder, progress=False)
-        >>> store.batch(np.array([0, 1]), max_length=12).input_ids.shape
-        torch.Size([2, 12])
-    """
-
-    def __init__(self, folder: Path, meta: dict[str, Any]):
-        self.folder, self.digest = folder, meta["digest"]
-        self.tokenizer: str = meta["tokenizer"]
-        self.special: dict[str, int] = meta["special"]
-        self.vocab_size: int = meta["vocab_size"]
-        self._rows: int = meta["rows"]
-        arrays = {
-            name: open_flat(folder / f"{name}.npy", facts["dtype"], facts["length"])
-            for name, facts in meta["files"].items()
-        }
-        self.continuation = arrays["continuation"]
-        self.text_ids, self.text_offsets = arrays["text_ids"], arrays["text_offsets"]
-        self.title_ids = arrays.get("title_ids", self.text_ids[:0])
-        self.title_offsets = arrays.get("title_offsets", np.zeros(self._rows + 1, np.int64))
-
-    @staticmethod
-    def build(
-        texts: datasets.Dataset,
-        tokenizer: PreTrainedTokenizerFast,
-        folder: Path,
-        columns: tuple[str, ...] = ("title", "text"),
-        workers: int | None = None,
-        progress: bool = True,
-    ) -> "TokenStore":
-        """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
-
-        The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not the special token.
-
-        Args:
-            texts: rows with the columns named, strings without null.
-            tokenizer: a WordPiece tokenizer; its truncation and padding settings are ignored.
-            folder: where to write; an older store there is replaced.
-            columns: ``("title", "text")``, or one column (queries), which is then the body.
-            workers: threads of the tokenizer; None leaves it to ``TOKENIZERS_PARALLELISM``, 1 stays in this thread.
-            progress: show a bar.
-
-        Raises:
-            InputError: a column is missing or holds a null, the tokenizer does not fit, or `folder` is another's.
-        """
-        write_store(texts, tokenizer, Path(folder), tuple(columns), workers, progress)
-        return TokenStore.open(folder)
-
-    @staticmethod
-    def open(folder: Path, *, verify: bool = True) -> "TokenStore":
-        """Open a store built earlier.
-
-        Args:
-            folder: its place.
-            verify: compare every file with its checksum (about a second for 500 MB); sizes are checked always.
-
-        Raises:
-            InputError: there is no store, or a file is missing, truncated or altered.
-        """
-        folder = Path(folder)
-        meta = _read_meta(folder / "meta.json")
-        store = TokenStore(folder, meta)
-        for name, facts in meta["files"].items() if verify else ():
-            if file_digest(folder / f"{name}.npy") != facts["sha256"]:
-                raise InputError("altered since it was written", where=folder / f"{name}.npy", fix=REBUILD)
-        return store
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def check_tokenizer(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        """Raise `InputError` that names both digests if the store was built with another tokenizer."""
-        digest = tokenizer_digest(tokenizer)
-        if digest != self.tokenizer:
-            raise InputError(
-                f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}",
-                where=self.folder,
-                fix="Build the store again with this tokenizer, or load the one it was built with.",
-            )
-
-    def lengths(self, max_length: int, title: Title = "pair") -> np.ndarray:
-        """Sequence lengths `[n]` int64 after truncation, special tokens included."""
-        check_layout(max_length, title)
-        title_pieces, body_pieces = np.diff(self.title_offsets), np.diff(self.text_offsets)
-        return truncate(title_pieces, body_pieces, max_length=max_length, mode=title).lengths
-
-    def batch(
-        self,
-        rows: np.ndarray,
-        *,
-        max_length: int,
-        title: Title = "pair",
-        pad_to_multiple: int = 8,
-        side: Side = "right",
-    ) -> TokenBatch:
-        """Slice, lay out and pad some rows.
-
-        Args:
-            rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
-            max_length: longest sequence, special tokens included, at least 4.
-            title: ``"pair"`` = [CLS] title [SEP] body [SEP] with types 0 and 1, or [CLS] body [SEP] where there is no
-                title; ``"joined"`` = [CLS] title body [SEP]; ``"none"`` = [CLS] body [SEP].
-            pad_to_multiple: the padded length is a multiple of this, but never more than `max_length`.
-            side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
-
-        Raises:
-            InputError: no rows, a row outside the store, or an argument outside its range.
-        """
-        cut = self.cut(rows, max_length=max_length, title=title, pad_to_multiple=pad_to_multiple, side=side)
-        return to_batch(cut, self.title_ids, self.text_ids, special=self.special, continuation=self.continuation)
-
-    def cut(
-        self,
-        rows: np.ndarray,
-        *,
-        max_length: int,
-        title: Title = "pair",
-        pad_to_multiple: int = 8,
-        side: Side = "right",
-    ) -> Slice:
-        """Which pieces `batch` takes for the same arguments, and where it puts them."""
-        check_layout(max_length, title, side, pad_to_multiple)
-        rows = check_rows(rows, len(self))
-        title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
-        title_pieces, body_pieces = self.title_offsets[rows + 1] - title_from, self.text_offsets[rows + 1] - body_from
-        kept = truncate(title_pieces, body_pieces, max_length=max_length, mode=title, side=side)
-        width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
-        return Slice(rows, kept, title_from + kept.title_start, body_from + kept.body_start, width)
-
-
-def check_rows(rows: np.ndarray, size: int) -> np.ndarray:
-    """Return `rows` as a new int64 array; raise `InputError` unless they are row numbers below `size`."""
-    rows = np.asarray(rows)
-    if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer):
-        raise InputError("not a list of row numbers", where="rows", fix="Give a one-dimensional array of integers.")
-    if rows.min() < 0 or rows.max() >= size:
-        wrong = rows[(rows < 0) | (rows >= size)][0]
-        raise InputError(f"row {wrong} of {size}", where="rows", fix="Rows count from 0.")
-    return rows.astype(np.int64)
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    meta = read_json(path)
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise InputError("not a token store of this version", where=path, fix=REBUILD)
-    if json_digest({key: value for key, value in meta.items() if key != "digest"}) != meta.get("digest"):
-        raise InputError("altered since it was written", where=path, fix=REBUILD)
-    return meta
-
-
-VALUES_FORMAT = "dr_lib token values 1"
-REMAKE = "Make the values again."
-Blocks = Iterable[tuple[np.ndarray, np.ndarray]]
-
-
-class TokenValues:
-    """One number a piece, memory-mapped.
-
-    Attributes:
-        folder: where they lie.
-        store: the tokens that they belong to.
-        title, text: a float16 or float32 for each piece of all titles and of all bodies, end to end.
-
-    Example:
-        >>> import tempfile, datasets
-        >>> from dr_lib.tokens import train_wordpiece
-        >>> texts = datasets.Dataset.from_dict({"text": ["dense vectors", "sparse"]})
-        >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 60)
-        >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
-        >>> lengths = np.arange(len(store.text_ids))
-        >>> values = TokenValues.write(store, place / "values", [(lengths[:0], lengths)])
-        >>> values.batch(np.array([1]), max_length=8)[0, 0].item()
-        0.0
-    """
-
-    def __init__(self, folder: Path, store: TokenStore, meta: dict[str, Any]):
-        self.folder, self.store = folder, store
-        pieces = {"title": len(store.title_ids), "text": len(store.text_ids)}
-        self.title, self.text = (open_flat(folder / f"{part}.npy", meta["dtype"], pieces[part]) for part in pieces)
-
-    @staticmethod
-    def write(
-        store: TokenStore, folder: Path, blocks: Blocks, dtype: Literal["float16", "float32"] = "float32"
-    ) -> "TokenValues":
-        """Write values as they come, and open the result; the folder is whole or absent.
-
-        Args:
-            store: the tokens.
-            folder: where to write; older values there are replaced.
-            blocks: values of some titles and of some bodies, in the order of the store's pieces.
-            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and 65,504.
-
-        Raises:
-            InputError: a value is not finite in `dtype`, or there are not as many values as pieces.
-        """
-        folder = Path(folder)
-        with fresh_folder(folder) as draft:
-            with FlatWriter(draft / "title.npy", dtype) as title, FlatWriter(draft / "text.npy", dtype) as text:
-                for values in blocks:
-                    for writer, part in zip((title, text), values, strict=True):
-                        writer.append(_finite(part, dtype))
-            found, wanted = (title.length, text.length), (len(store.title_ids), len(store.text_ids))
-            if found != wanted:
-                raise InputError(f"{found} values for {wanted} pieces", where="blocks", fix="Give one for each piece.")
-            files = {part: file_digest(draft / f"{part}.npy") for part in ("title", "text")}
-            write_json(
-                draft / "meta.json", {"format": VALUES_FORMAT, "store": store.digest, "dtype": dtype, "files": files}
-            )
-        return TokenValues.open(folder, store, verify=False)
-
-    @staticmethod
-    def open(folder: Path, store: TokenStore, *, verify: bool = True) -> "TokenValues":
-        """Open values written earlier.
-
-        Args:
-            folder: their place.
-            store: the tokens that they were made for.
-            verify: compare every file with its checksum; sizes are checked always.
-
-        Raises:
-            InputError: there are none, they belong to another store, or a file is missing, truncated or altered.
-        """
-        folder = Path(folder)
-        meta = read_json(folder / "meta.json")
-        if not isinstance(meta, dict) or meta.get("format") != VALUES_FORMAT:
-            raise InputError("no token values of this version", where=folder / "meta.json", fix=REMAKE)
-        if meta["store"] != store.digest:
-            problem = f"made for store {meta['store'][:16]}, not for {store.digest[:16]}"
-            raise InputError(problem, where=folder, fix="Make the values again from these tokens.")
-        values = TokenValues(folder, store, meta)
-        for part, digest in meta["files"].items() if verify else ():
-            if file_digest(folder / f"{part}.npy") != digest:
-                raise InputError("altered since it was written", where=folder / f"{part}.npy", fix=REMAKE)
-        return values
-
-    def batch(
-        self,
-        rows: np.ndarray,
-        *,
-        max_length: int,
-        title: Title = "pair",
-        pad_to_multiple: int = 8,
-        side: Side = "right",
-    ) -> Tensor:
-        """`[batch, length]` float32: the value at each position of `TokenStore.batch` for the same arguments.
-
-        0 at special positions and padding. Arguments and errors are those of `TokenStore.batch`.
-        """
-        cut = self.store.cut(rows, max_length=max_length, title=title, pad_to_multiple=pad_to_multiple, side=side)
-        return values_to_batch(cut, self.title, self.text)
-
-    def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
-        """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""
-        return replace(batch, values=self.batch(batch.rows.numpy(), **layout))
-
-
-def _finite(values: np.ndarray, dtype: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        values = np.asarray(values).astype(dtype)
-    if not np.isfinite(values).all():
-        raise InputError(f"a value is not a finite {dtype}", where="blocks", fix="Give finite numbers, or float32.")
-    return values
-
-
-@stage()
-def passage_tokens(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
-    """`store/`: titles and texts of the passages as token ids; the same for all models that share a tokenizer."""
-    words = load_tokenizer(tokenizer)
-    TokenStore.build(collection.passages, words, folder / "store", columns=("title", "text"))
-
-
-@stage()
-def query_tokens(folder: Path, collection: Collection, tokenizer: Path | str, *, split: str) -> None:
-    """`store/`: the queries of a split as token ids."""
-    TokenStore.build(collection.queries(split), load_tokenizer(tokenizer), folder / "store", columns=("text",))

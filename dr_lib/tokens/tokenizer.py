@@ -1,6 +1,10 @@
 """Open a tokenizer, check that it serves a masked language model of BERT's kind, name it by its digest; train one.
 
-Explained in the book's chapter on your own corpus.
+A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs of pieces merged by
+count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single characters in the order of a randomly
+seeded hash table, and since ties between equally frequent pairs are broken by those numbers, two runs over one text
+give two vocabularies. Here the characters are counted first and handed to the trainer in a fixed order, which fixes
+everything after. Explained in the book's chapter on your own corpus.
 """
 
 import json
@@ -17,6 +21,14 @@ from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.places import embedded_base
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PREFIX = "##"  # of a piece that continues a word
+ALPHABET = 1000
+CHUNK = 1000
+CODES = sys.maxunicode + 1
+
+NORMALISE = normalizers.BertNormalizer(lowercase=True)
+WORDS = pre_tokenizers.BertPreTokenizer()
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 WAY_OUT = 'Give "embedded", a folder with a saved tokenizer, or a name on the hub that this machine can reach.'
 
@@ -35,7 +47,7 @@ def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     if local and not any((place / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer.json or vocab.txt in this folder", where=place, fix=WAY_OUT)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(place))
+        tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
     except Exception as error:  # the Rust library raises plain Exception for a broken file
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise InputError(f"cannot open this tokenizer ({reason})", where=place, fix=WAY_OUT) from error
@@ -67,16 +79,6 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerFast) -> str:
     return json_digest(parts | {"special": special_ids(tokenizer)})
 
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"
-ALPHABET = 1000
-CHUNK = 1000
-CODES = sys.maxunicode + 1
-
-NORMALISE = normalizers.BertNormalizer(lowercase=True)
-WORDS = pre_tokenizers.BertPreTokenizer()
-
-
 def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedTokenizerFast:
     """Train a lower-casing WordPiece tokenizer with BERT's special tokens as ids 0 to 4.
 
@@ -99,8 +101,6 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
         >>> tokenizer.tokenize("Dense Ravens")
         ['dense', 'r', '##a', '##v', '##e', '##ns']
     """
-    if isinstance(texts, str):
-        raise InputError("a single string, not several texts", where="texts", fix="Give a list or a column of texts.")
     source = list(texts) if isinstance(texts, Iterator) else texts
     singles = _single_pieces(source)
     least = len(SPECIAL) + len(singles)
@@ -110,16 +110,11 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
             where="vocab_size",
             fix=f"Ask for at least {least}.",
         )
-    return BertTokenizerFast(vocab=_trained_vocabulary(source, vocab_size, [*SPECIAL, *singles]), do_lower_case=True)
-
-
-def _trained_vocabulary(texts: Iterable[str], vocab_size: int, fixed: list[str]) -> dict[str, int]:
-    """Run the library's trainer with the pieces in `fixed` numbered first, in that order."""
-    characters = [piece for piece in fixed if len(piece) == 1]
+    characters = [piece for piece in singles if len(piece) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=fixed,
+        special_tokens=[*SPECIAL, *singles],  # numbered first, in this order
         initial_alphabet=characters,
         limit_alphabet=len(characters),
         continuing_subword_prefix=PREFIX,
@@ -127,8 +122,8 @@ def _trained_vocabulary(texts: Iterable[str], vocab_size: int, fixed: list[str])
     )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALISE, WORDS
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer.get_vocab()
+    tokenizer.train_from_iterator(source, trainer)
+    return BertTokenizerFast(vocab=tokenizer.get_vocab(), do_lower_case=True)
 
 
 def _single_pieces(texts: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ def passages(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     text = [" ".join(np.roll(sentences, -row)) for row in range(40)]
     text[7], text[9] = "", "a"
     rows = datasets.Dataset.from_dict({"title": [""] * 40, "text": text})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "s", workers=1, progress=False)
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("p") / "s", progress=False)
 
 
 def pieces_of(store: TokenStore, row: int) -> list[int]:
@@ -87,6 +87,6 @@ def test_same_seed_same_files_and_another_seed_other_words(passages, tiny_tokeni
 
 def test_nothing_to_tell_apart_is_refused(tiny_tokenizer, tmp_path):
     rows = datasets.Dataset.from_dict({"title": [""], "text": ["the decoder"]})
-    alone = TokenStore.build(rows, tiny_tokenizer, tmp_path / "s", workers=1, progress=False)
+    alone = TokenStore.build(rows, tiny_tokenizer, tmp_path / "s", progress=False)
     with pytest.raises(InputError, match="nothing to tell apart"):
         store_spans(alone, np.arange(1), tmp_path, tiny_tokenizer, count=4)

@@ -42,7 +42,7 @@ def masks(request, tmp_path_factory):
     """Of 500 passages: their batch, and half of their words hidden at random, by `naive` and by `minseg` importance."""
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": request.param()})
-    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), workers=1, progress=False)
+    store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), progress=False)
     counts = count_ngrams(store, place / "counts", progress=False)
     batch = store.batch(np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144)
     source = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from dr_lib.training import Examples
 def store(tiny_tokenizer, sentences, tmp_path_factory) -> TokenStore:
     titles = ["bottleneck", "", "negatives", "new york", "", "the decoder"]
     rows = datasets.Dataset.from_dict({"title": titles, "text": [*sentences, "vector"]})
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens", workers=1, progress=False)
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("s") / "tokens", progress=False)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def tokenised(tiny_tokenizer) -> Callable[..., TokenStore]:
     def build(folder: Path, texts: Iterable[str], titles: Iterable[str] | None = None) -> TokenStore:
         columns = {"text": list(texts)} if titles is None else {"title": list(titles), "text": list(texts)}
         rows = datasets.Dataset.from_dict(columns)
-        return TokenStore.build(rows, tiny_tokenizer, folder, columns=tuple(columns), workers=1, progress=False)
+        return TokenStore.build(rows, tiny_tokenizer, folder, columns=tuple(columns), progress=False)
 
     return build
 

@@ -19,4 +19,4 @@ PASSAGES = [
 @pytest.fixture(scope="session")
 def told(tiny_tokenizer, tmp_path_factory) -> TokenStore:
     rows = datasets.Dataset.from_dict(dict(zip(("title", "text"), zip(*PASSAGES, strict=True), strict=True)))
-    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", workers=1, progress=False)
+    return TokenStore.build(rows, tiny_tokenizer, tmp_path_factory.mktemp("t") / "tokens", progress=False)

@@ -72,7 +72,7 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
     """Vectors of the passages by the library's own path."""
     encoder = DenseEncoder.from_pretrained(folder)
     rows = datasets.Dataset.from_dict(PASSAGES)
-    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", workers=1, progress=False)
+    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
     settings = encoder.settings
     return encode(
         encoder, store, tmp_path / "vectors.npy", max_length=settings.passage_length, title=settings.title,

@@ -20,7 +20,7 @@ def words(tmp_path_factory):
     tokenizer = load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": TEXTS})
     folder = tmp_path_factory.mktemp("words") / "store"
-    store = TokenStore.build(rows, tokenizer, folder, columns=("text",), workers=1, progress=False)
+    store = TokenStore.build(rows, tokenizer, folder, columns=("text",), progress=False)
     return report.BatchWords(store.batch(np.arange(3), max_length=32), tokenizer)
 
 
