@@ -3,13 +3,13 @@
 from xml.etree import ElementTree
 
 import pytest
-from native_math import MATHML, to_mathml
+from native_math import to_mathml
 
 
 def drawn(latex: str, *, display: bool = False) -> list[tuple[str, str]]:
-    """Tag and text of all parts with text or of width, without the annotation."""
-    root = ElementTree.fromstring(to_mathml(latex, display=display))
-    parts = [(part.tag.removeprefix(f"{{{MATHML}}}"), (part.text or "").strip()) for part in root.iter()]
+    """Tag and text of all parts with text or of width, without the annotation and docutils' invisible operator."""
+    root = ElementTree.fromstring(to_mathml(latex, display=display).replace("&ApplyFunction;", ""))
+    parts = [(part.tag.split("}")[1], (part.text or "").strip()) for part in root.iter()]
     return [(tag, text) for tag, text in parts if (text or tag == "mspace") and tag != "annotation"]
 
 
@@ -21,18 +21,23 @@ def test_function_and_argument_are_apart():
     assert drawn(r"\log p") == [("mi", "log"), ("mspace", ""), ("mi", "p")]
 
 
-def test_function_before_a_bracket_needs_no_space():
-    assert drawn(r"\operatorname{Mask}(x)") == [("mi", "Mask"), ("mo", "("), ("mi", "x"), ("mo", ")")]
+def test_factor_and_function_are_apart():
+    assert drawn(r"q \log p") == [("mi", "q"), ("mspace", ""), *drawn(r"\log p")]
 
 
-def test_index_of_a_function_stays_an_index():
-    root = ElementTree.fromstring(to_mathml(r"\max_i x", display=False))
-    assert [part.text for part in root.find(f".//{{{MATHML}}}msub")] == ["max", "i"]
+@pytest.mark.parametrize("latex", [r"\operatorname{max}(x)", r"\max(x)", r"\max\left(x\right)"])
+def test_function_before_a_bracket_needs_no_space(latex):
+    assert drawn(latex) == [("mi", "max"), ("mo", "("), ("mi", "x"), ("mo", ")")]
+
+
+def test_index_of_a_function_stays_under_it():
+    root = ElementTree.fromstring(to_mathml(r"\max_i x", display=True))
+    assert [part.text for part in root.find(".//{*}munder")] == ["max", "i"]
 
 
 def test_source_stays_as_an_annotation():
     root = ElementTree.fromstring(to_mathml(r"\frac{a}{b} < c", display=True))
-    assert root.find(f".//{{{MATHML}}}annotation").text == r"\frac{a}{b} < c"
+    assert root.find(".//{*}annotation").text == r"\frac{a}{b} < c"
     assert root.get("display") == "block"
 
 
