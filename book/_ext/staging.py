@@ -1,0 +1,108 @@
+"""Lays the sources of the book out for Sphinx, so that only what has changed is made again. Run by `make book`.
+
+Under `_build/`: `executed` has the notebooks as they ran, `generated` what `dr_lib pages` wrote, `source` all of it
+together. What has the same content there as before keeps its time, and Sphinx renders the rest.
+
+    python book/_ext/staging.py begin      # write the generated pages, lay everything out
+    python book/_ext/staging.py finish     # note that it was built without a warning
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ("_config.yml", "_toc.yml", "requirements.lock")
+UNSEEN = ("weights", "records")  # folders of the book that are no pages
+
+
+def files(folder: Path, pattern: str = "*") -> dict[str, Path]:
+    """The files in a folder, by their path below it."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob(pattern)) if path.is_file()}
+    return {name: path for name, path in found.items() if "__pycache__" not in name}
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """SHA-256 (hex) of names and contents."""
+    whole = hashlib.sha256()
+    for path in paths:
+        whole.update(f"{path}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
+    return whole.hexdigest()
+
+
+def behind_pages(root: Path) -> str:
+    """Digest of what generated pages are made from: library, papers, records, base model, executed notebooks."""
+    folders = ["book/papers", *(f"book/{name}" for name in UNSEEN), "_build/executed"]
+    parts = [files(root / "dr_lib", "*.py"), *(files(root / name) for name in folders)]
+    return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())])
+
+
+def generate(root: Path) -> None:
+    """Write the generated pages, unless nothing behind them has changed."""
+    folder = root / "_build" / "generated"
+    key = folder.with_suffix(".key")
+    if key.is_file() and key.read_text() == behind_pages(root):
+        return
+    key.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "notebooks").symlink_to(root / "_build" / "executed")  # their times stand on the status page
+    subprocess.run([sys.executable, "-m", "dr_lib", "pages", "--to", folder], cwd=root, check=True)
+    key.write_text(behind_pages(root))
+
+
+def sources(root: Path) -> dict[str, Path]:
+    """Everything that Sphinx reads, by its place in the book."""
+    build, found = root / "_build", {name: root / name for name in SETTINGS[:2]}
+    found |= {name: path for name, path in files(root / "book").items() if name.split("/")[0] not in UNSEEN}
+    for name in files(root / "notebooks", "*.ipynb"):  # a notebook that is gone stays gone
+        if (build / "executed" / name).is_file():
+            found[f"notebooks/{name}"] = build / "executed" / name
+    generated = files(build / "generated")
+    return found | {name: path for name, path in generated.items() if not name.startswith("notebooks/")}
+
+
+def lay_out(found: dict[str, Path], target: Path) -> None:
+    """Bring a folder to these files; what has the same content there already is not touched."""
+    old = files(target) if target.is_dir() else {}
+    for name, path in found.items():
+        if name not in old or old[name].read_bytes() != path.read_bytes():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+    for name in old.keys() - found.keys():
+        old[name].unlink()
+
+
+def whole(root: Path) -> str:
+    """Digest of what no page can be rendered alone after: settings, extensions, and which files there are."""
+    names = [*files(root / "_build" / "source"), *files(root / "dr_lib", "*.py")]
+    settings = [*(root / name for name in SETTINGS), *files(root / "book" / "_ext", "*.py").values()]
+    return digest(settings) + hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def begin(root: Path) -> None:
+    """Lay the sources out, and remove what was built where it cannot be built upon.
+
+    That is so after a build that failed or was killed (a warning must come again until its cause is mended), under
+    another configuration, and where a file came or went (a page that is gone must not stay).
+    """
+    build = root / "_build"
+    generate(root)
+    lay_out(sources(root), build / "source")
+    stamp = build / "built.key"
+    if not stamp.is_file() or stamp.read_text() != whole(root):
+        for name in ("html", ".doctrees"):
+            shutil.rmtree(build / name, ignore_errors=True)
+    stamp.unlink(missing_ok=True)
+
+
+def finish(root: Path) -> None:
+    """Note that what was laid out has been built without a warning."""
+    (root / "_build" / "built.key").write_text(whole(root))
+
+
+if __name__ == "__main__":
+    {"begin": begin, "finish": finish}[sys.argv[1]](ROOT)

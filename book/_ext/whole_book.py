@@ -1,0 +1,35 @@
+"""Sphinx extension: where what other pages show of a page has changed, all pages are written again, not it alone.
+
+Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and its headings, labels
+and documented names are what links on other pages lead to, under those names.
+"""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+
+def names(env: BuildEnvironment) -> str:
+    """Digest of all titles, and of all labels and documented names with the page that they are on."""
+    titles = {page: title.astext() for page, title in env.titles.items()}
+    labels = {**env.domaindata["std"]["labels"], **env.domaindata["std"]["anonlabels"]}
+    things = {name: entry[0] for name, entry in env.domaindata["py"]["objects"].items()}
+    return hashlib.sha256(repr([sorted(part.items()) for part in (titles, labels, things)]).encode()).hexdigest()
+
+
+def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """All pages where a name has changed since the last build, listings of code included; otherwise no further one."""
+    before, env.names_of_the_book = getattr(env, "names_of_the_book", None), names(env)
+    if before == env.names_of_the_book:
+        return []
+    shutil.rmtree(Path(app.outdir) / "_modules", ignore_errors=True)
+    return sorted(env.found_docs)
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Connect it."""
+    app.connect("env-updated", pages_to_write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

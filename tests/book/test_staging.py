@@ -1,0 +1,119 @@
+"""A second build does only what has changed: sources keep their time, and what cannot be built upon is removed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import staging
+
+OLD = 1_000_000_000
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    """A project with two pages, one notebook, and a command that writes one generated page."""
+    texts = {
+        "_config.yml": "title: x",
+        "_toc.yml": "root: intro",
+        "requirements.lock": "a==1",
+        "dr_lib/a.py": "x = 1",
+        "book/intro.md": "# Intro",
+        "book/ideas/masks.md": "# Masks",
+        "book/_ext/e.py": "",
+        "book/records/r.json": "{}",
+        "notebooks/simlm/table.ipynb": "bare",
+        "_build/executed/simlm/table.ipynb": "ran",
+        "_build/executed/simlm/gone.ipynb": "ran once",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    calls = []
+
+    def write_pages(command: list, **options) -> None:
+        calls.append(command)
+        (command[-1] / "status.md").write_text("# Status")
+
+    monkeypatch.setattr(subprocess, "run", write_pages)
+    monkeypatch.setattr(staging, "calls", calls, raising=False)
+    return tmp_path
+
+
+def build(root: Path) -> bool:
+    """One build; returns whether it began with nothing. Pages become old, so that a new one shows."""
+    staging.begin(root)
+    fresh = not (root / "_build" / "html").exists()
+    (root / "_build" / "html").mkdir(exist_ok=True)
+    staging.finish(root)
+    return fresh
+
+
+def new_in_source(root: Path) -> list[str]:
+    """Files in the laid out sources that were touched since the last call."""
+    found = staging.files(root / "_build" / "source")
+    new = [name for name, path in found.items() if path.stat().st_mtime != OLD]
+    for path in found.values():
+        os.utime(path, (OLD, OLD))
+    return new
+
+
+def test_pages_notebooks_and_generated_pages_come_together(root):
+    build(root)
+    pages = ["ideas/masks.md", "intro.md", "notebooks/simlm/table.ipynb", "status.md"]
+    assert sorted(staging.files(root / "_build" / "source")) == ["_config.yml", "_ext/e.py", "_toc.yml", *pages]
+    assert (root / "_build" / "source" / "notebooks" / "simlm" / "table.ipynb").read_text() == "ran"
+
+
+def test_a_second_build_touches_only_what_changed(root):
+    assert build(root)
+    new_in_source(root)
+    assert not build(root)
+    assert new_in_source(root) == []
+    (root / "book" / "intro.md").write_text("# Introduction")
+    assert not build(root)
+    assert new_in_source(root) == ["intro.md"]
+
+
+def test_generated_pages_are_written_again_where_something_behind_them_changed(root):
+    build(root)
+    (root / "book" / "intro.md").write_text("# Introduction")
+    build(root)
+    assert len(staging.calls) == 1
+    for number, name in enumerate(("dr_lib/a.py", "book/records/r.json", "_build/executed/simlm/table.ipynb"), start=2):
+        (root / name).write_text(f"{number}")
+        build(root)
+        assert len(staging.calls) == number
+
+
+def test_generated_pages_that_failed_are_written_again(root, monkeypatch):
+    def fail(*args, **options) -> None:
+        raise subprocess.CalledProcessError(1, "pages")
+
+    with monkeypatch.context() as broken, pytest.raises(subprocess.CalledProcessError):
+        broken.setattr(subprocess, "run", fail)
+        build(root)
+    build(root)
+    assert len(staging.calls) == 1
+
+
+@pytest.mark.parametrize("name", ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py"])
+def test_another_configuration_builds_anew(root, name):
+    build(root)
+    (root / name).write_text("another")
+    assert build(root)
+
+
+@pytest.mark.parametrize("name", ["book/ideas/masks.md", "notebooks/simlm/table.ipynb", "dr_lib/a.py"])
+def test_a_page_that_is_gone_does_not_stay(root, name):
+    build(root)
+    (root / name).unlink()
+    assert build(root)
+    assert not build(root)
+    assert not [path for path in staging.files(root / "_build" / "source") if path.endswith(Path(name).name)]
+
+
+def test_after_a_build_that_failed_all_is_built_anew(root):
+    build(root)
+    staging.begin(root)
+    assert build(root)
