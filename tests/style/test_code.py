@@ -1,110 +1,77 @@
-"""How the code reads: sizes, docstrings, annotations, direction of imports, words and addresses that have no place."""
+"""What holds the library together: imports run one way and in no circle, everything public says what it is.
+
+How long files and functions are is told by `python tests/style/report.py` and fails nothing.
+"""
 
 import ast
 import re
 from pathlib import Path
 
 import pytest
+from report import LIBRARY, ROOT, circles, fragments, imported, modules, name_of, public, tree
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "dr_lib"
-MODULES = sorted(path for path in LIBRARY.rglob("*.py"))
-ORDER = (
-    ("errors", "files", "places"), ("settings", "stages"), ("collections",), ("tokens",), ("masking", "losses"),
-    ("models",), ("training",), ("pairs",), ("objectives", "retrieval"), ("materials", "evaluation"), ("lab",),
-    ("report",), ("__main__",),
-)  # fmt: skip
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
-LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+STRICT = False  # whether circles and cut-off pieces fail; while folders are being put together they only tell
+ORDER = """
+__init__ errors files places
+settings stages
+collections
+tokens
+masking losses
+models
+training
+pairs
+objectives retrieval
+materials evaluation
+lab
+report
+__main__
+"""
+LEVEL = {name: level for level, names in enumerate(ORDER.strip().splitlines()) for name in names.split()}
 TEXT = {".py", ".md", ".yml", ".yaml", ".ipynb", ".css", ".bib", ".toml", ".json", ".lock"}
+while_building = pytest.mark.xfail(not STRICT, reason="folders are being put together", strict=False)
 
 
-def name_of(path: Path) -> str:
-    """Path inside the project, for test ids."""
-    return path.relative_to(ROOT).as_posix()
+def place(path: Path) -> str:
+    """The folder, or the top module, that a file belongs to."""
+    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
 
 
-def tree(path: Path) -> ast.Module:
-    """The parsed file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+def test_every_folder_has_its_place_in_the_order():
+    assert {place(path) for path in modules()} <= LEVEL.keys()
 
 
-def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions and methods of a file."""
-    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_run_one_way(path):
+    above = {name_of(target) for target, _ in imported(path) if LEVEL[place(target)] > LEVEL[place(path)]}
+    assert not above, f"{place(path)} may not import these"
 
 
-def public(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """Public functions, classes, and methods of public classes; overrides of dunder methods are not asked for."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = [node for node in tree(path).body if isinstance(node, kinds) and not node.name.startswith("_")]
-    inner = [part for node in found if isinstance(node, ast.ClassDef) for part in node.body if isinstance(part, kinds)]
-    return found + [node for node in inner if not node.name.startswith("_")]
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_everything_public_has_a_docstring(path):
+    assert len(ast.get_docstring(tree(path)) or "") > 12
+    assert not [node.name for node in public(path) if not ast.get_docstring(node)]
 
 
-def imported(path: Path) -> set[str]:
-    """Folders and top modules of the library that a file imports, wherever in the file."""
-    found = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dr_lib":
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("dr_lib.")}
-    return found & LEVEL.keys()
+@while_building
+def test_no_files_import_each_other():
+    assert circles() == []
+
+
+@while_building
+def test_no_file_is_a_piece_cut_off_another():
+    assert fragments() == []
+
+
+def test_no_room_for_odds_and_ends():
+    assert not [path for path in modules() if path.stem in ("utils", "util", "helpers", "misc", "common")]
 
 
 def project_files() -> list[Path]:
     """Text files that are part of the project."""
-    folders = [ROOT / name for name in ("dr_lib", "book", "notebooks", "tests", "benchmarks")]
-    inside = [path for folder in folders for path in folder.rglob("*") if path.suffix in TEXT]
+    folders = [ROOT / name for name in ("dr_lib", "book", "notebooks", "tests", "benchmarks", ".ci")]
+    inside = [path for folder in folders for path in folder.rglob("*") if path.suffix in TEXT or path.name == "run"]
     top = [path for path in ROOT.iterdir() if path.is_file() and (path.suffix in TEXT or path.name == "Makefile")]
-    return [
-        path for path in inside + top if path != Path(__file__).resolve() and ".ipynb_checkpoints" not in path.parts
-    ]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_file_is_short_and_says_what_it_is(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_FILE
-    assert len(ast.get_docstring(tree(path)) or "") > 12
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_are_short(path):
-    long = {node.name: node.end_lineno - node.lineno + 1 for node in functions(path)}
-    docs = {node.name: len((ast.get_docstring(node) or "").splitlines()) for node in functions(path)}
-    assert not {name: lines for name, lines in long.items() if lines - docs[name] > LONGEST_FUNCTION}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_everything_public_has_a_docstring(path):
-    assert not [node.name for node in public(path) if not ast.get_docstring(node)]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_public_functions_are_annotated(path):
-    bare = []
-    for node in public(path):
-        if isinstance(node, ast.ClassDef):
-            continue
-        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        missing = [one.arg for one in arguments if one.annotation is None and one.arg not in ("self", "cls")]
-        bare += [f"{node.name}: {', '.join(missing)}"] if missing else []
-    assert not bare
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_run_one_way(path):
-    own = path.relative_to(LIBRARY).parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    assert not {name for name in imported(path) if LEVEL[name] > LEVEL[own]}, f"{own} may not import these"
-
-
-def test_no_room_for_odds_and_ends():
-    assert not [path for path in MODULES if path.stem in ("utils", "util", "helpers", "misc", "common")]
+    return [path for path in inside + top if path != Path(__file__) and ".ipynb_checkpoints" not in path.parts]
 
 
 @pytest.mark.parametrize(
@@ -117,5 +84,10 @@ def test_no_room_for_odds_and_ends():
     ],
 )
 def test_words_that_have_no_place(pattern):
-    found = [name_of(path) for path in project_files() if re.search(pattern, path.read_text(encoding="utf-8"))]
+    found = [name_of_file(path) for path in project_files() if re.search(pattern, path.read_text(encoding="utf-8"))]
     assert not [name for name in found if name != "tests/book/test_environment.py"]
+
+
+def name_of_file(path: Path) -> str:
+    """Path inside the project."""
+    return path.relative_to(ROOT).as_posix()
