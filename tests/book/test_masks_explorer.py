@@ -108,9 +108,8 @@ def test_markup_in_a_passage_is_text(written):
 
 
 def test_every_mask_of_the_library_is_in_the_picture(written):
-    assert {re.escape(name) for name in masking.__all__} - {"hide"} == set(
-        re.findall(r"<dt>(\w+)", written["example.inc"])
-    )
+    masks = {name for name in masking.__all__ if name.islower()} - {"hide", "extra_rate"}
+    assert set(re.findall(r"<dt>(\w+)", written["example.inc"])) == masks
 
 
 @pytest.mark.parametrize("text", TYPED)
