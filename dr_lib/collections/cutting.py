@@ -4,11 +4,24 @@ About 100 words a passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section
 unless it is longer than a passage. Words are what stands between spaces. Book: practice/own-corpus.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
-from dr_lib.collections.pydocs.markup import sentences
-
 WORDS = 100
+ABBREVIATIONS = ("e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "et al", "resp", "Ref", "approx", "No")
+SENTENCE_END = re.compile(
+    rf"(?<=[a-z0-9)\]\"'%][.!?]){''.join(f'(?<!{re.escape(word)}[.])' for word in ABBREVIATIONS)}\s+(?=[\"'(]?[A-Z0-9])"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """Cut plain text at sentence ends.
+
+    Example:
+        >>> sentences("Sort the rows, e.g. by name. The order is kept. 3 of 4 stay.")
+        ['Sort the rows, e.g. by name.', 'The order is kept.', '3 of 4 stay.']
+    """
+    return [part for part in SENTENCE_END.split(text) if part]
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:
