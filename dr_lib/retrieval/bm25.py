@@ -151,7 +151,8 @@ class Bm25:
                 rows[query, : len(best)], scores[query, : len(best)] = places, best
             bar.update(stop - start)
         bar.close()
-        return Ranking(query_ids if query_ids is not None else [str(i) for i in range(len(queries))], rows, scores)
+        names = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
+        return Ranking(names, rows, scores, self.passages)
 
     def pair_scores(self, queries: Sequence[str], owners: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The scores of some passages of each query, those that share no word with it (0) included.

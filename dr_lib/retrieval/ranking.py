@@ -23,9 +23,11 @@ class Ranking:
         query_ids: one id a query, distinct.
         rows: `[queries, depth]` int32, rows of the collection; -1 fills up a query with fewer passages.
         scores: `[queries, depth]` float32, higher is better; `-inf` where the row is -1.
+        passages: number of passages in the collection; None where it is not known.
 
     Raises:
-        InputError: shapes that do not fit, an id twice, a score that is not a number, or rows out of order.
+        InputError: shapes that do not fit, an id twice, a row that the collection does not have, a score that is not
+            a number, or rows out of order.
 
     Example:
         >>> ranking = Ranking(["q1"], np.array([[7, 2, -1]]), np.array([[3.0, 1.5, -np.inf]]))
@@ -36,8 +38,14 @@ class Ranking:
     query_ids: Sequence[str]
     rows: np.ndarray
     scores: np.ndarray
+    passages: int | None = None
 
     def __post_init__(self) -> None:
+        # Before anything is cast: as int32, row 4294967295 would be -1.
+        last = np.iinfo(np.int32).max if self.passages is None else self.passages - 1
+        if self.rows.size and (self.rows.min() < -1 or self.rows.max() > last):
+            problem = f"rows from {self.rows.min()} to {self.rows.max()}"
+            raise InputError(problem, where="ranking", fix=f"Give rows from 0 to {last}, and -1 for none.")
         for name, kind in (("rows", np.int32), ("scores", np.float32)):
             array = getattr(self, name)
             object.__setattr__(self, name, array if array.dtype == kind else array.astype(kind))
@@ -57,7 +65,7 @@ class Ranking:
         better = scores[:, :-1] > scores[:, 1:]
         tied = (scores[:, :-1] == scores[:, 1:]) & (rows[:, :-1] < rows[:, 1:])
         follows = ~filled[:, 1:] | (filled[:, :-1] & (better | tied))
-        wrong = ~follows.all(axis=1) | (filled & ~np.isfinite(scores)).any(axis=1)
+        wrong = ~follows.all(axis=1) | (filled != np.isfinite(scores)).any(axis=1) | np.isnan(scores).any(axis=1)
         if wrong.any():
             query = self.query_ids[start + int(wrong.argmax())]
             problem = "scores are not finite, or not in the order score descending, then row ascending"
@@ -76,18 +84,22 @@ class Ranking:
         with fresh_folder(Path(folder)) as draft:
             np.save(draft / "rows.npy", self.rows, allow_pickle=False)
             np.save(draft / "scores.npy", self.scores, allow_pickle=False)
-            write_json(draft / "ranking.json", {"query_ids": self.query_ids, "depth": self.depth})
+            write_json(
+                draft / "ranking.json",
+                {"query_ids": self.query_ids, "depth": self.depth, "passages": self.passages},
+            )
 
     @classmethod
     def open(cls, folder: Path) -> "Ranking":
         """Open a saved ranking; its arrays stay on disk (memory-mapped).
 
         Raises:
-            InputError: a file is missing, cut short, or altered so that the order no longer holds.
+            InputError: a file is missing, cut short, or altered so that rows or their order are wrong.
         """
         folder = Path(folder)
         info = read_json(folder / "ranking.json")
-        return cls(info["query_ids"], open_array(folder / "rows.npy"), open_array(folder / "scores.npy"))
+        arrays = (open_array(folder / f"{name}.npy") for name in ("rows", "scores"))
+        return cls(info["query_ids"], *arrays, info.get("passages"))
 
     def to_trec(self, path: Path, passage_ids: Sequence[str], tag: str, *, strict: bool = False) -> None:
         """Write a TREC run file; padding is left out.
@@ -129,7 +141,7 @@ class Ranking:
             ...     Ranking.from_trec(path, ["a", "b"]).rows.tolist()
             [[1, 0]]
         """
-        return cls(*read_run(Path(path), passage_ids, query_ids))
+        return cls(*read_run(Path(path), passage_ids, query_ids), len(passage_ids))
 
 
 def open_array(path: Path) -> np.ndarray:

@@ -123,7 +123,8 @@ def rerank(
     rest = rows[:, top:]
     lowest = np.where(best >= 0, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     below = np.where(rest >= 0, lowest - 1 - np.arange(rest.shape[1]), -np.inf).astype(np.float32)
-    return Ranking(ranking.query_ids, np.concatenate([best, rest], axis=1), np.concatenate([scores, below], axis=1))
+    rows, scores = np.concatenate([best, rest], axis=1), np.concatenate([scores, below], axis=1)
+    return Ranking(ranking.query_ids, rows, scores, ranking.passages)
 
 
 def score_candidates(

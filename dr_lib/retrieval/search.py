@@ -1,16 +1,20 @@
 """Exact search by inner product, with one order for every machine: score descending, then row ascending.
 
-A matrix product gives a score whose last bits depend on its number type and on the blocks it is cut into, so ties and
-near-ties would fall differently with another block size, on a GPU, or in bfloat16. So fast products only choose who may
-be among the first; the scores of these are then computed again one by one in float64 and rounded to float32, and the
-order is made from those. A bound on the error of the fast products proves that nobody else belongs into the result.
+The last bits of a matrix product depend on its number type and on the blocks it is cut into, so ties and near ties
+would fall differently with another block size, on a GPU, or in bfloat16. So fast products only propose; the score of
+whatever may be among the first is computed again, pair by pair in float64, rounded to float32, and decides.
+
+Why no passage is missed. Let a fast score be off by at most e (`_Products` bounds it). Then k passages whose fast
+scores are at least f have true scores of at least f - e, and whoever belongs among the first k has a fast score of at
+least f - 2e. Everything above that is scored again, however much it is: with ties and duplicates, if need be, all rows.
 
 Brute force as in SimLM (section 4.1), whose released code stops where a shard has fewer passages than `k`: here all
 come back. Page of the book: ideas/evaluation.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,40 +23,39 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval.exact import exact_scores, opened
-from dr_lib.retrieval.products import Precision, Products, blocks, choose, full_float32
-from dr_lib.retrieval.reservoir import POOL, Reservoir, TooRoughError
-from dr_lib.training.machine import threads
+from dr_lib.training import machine
 
-__all__ = ["exact_scores", "search"]
+BLOCK_ROWS, BLOCK_BYTES = 1 << 18, 1 << 28
+"""Most passages in memory at a time, and most bytes of their vectors in float32."""
+SCORES = 1 << 24
+"""Fast scores in memory at a time."""
+GROUP = 16
+"""Most passages that share one entry in the first look for high scores."""
+PAIRS = 512
+"""Vectors whose scores are computed again at a time: they fit into a processor's cache."""
+BF16_QUERIES, BF16_PASSAGES = 64, 16
+"""From so many queries on, and passages for one that is wanted, rounding to bfloat16 pays on a CPU that has it."""
 
-BLOCK_BYTES = 1 << 28
-STATE_BYTES = 1 << 29
-TILE_QUERIES, TILE_PASSAGES = 512, 4_096
-SHARE = 128
+Vectors = np.ndarray | Tensor
 
 
 def search(
-    queries: np.ndarray | Tensor,
-    passages: np.ndarray | Tensor,
+    queries: Vectors,
+    passages: Vectors | Sequence[Vectors],
     k: int,
     *,
     device: torch.device | str = "cpu",
-    precision: Precision = "auto",
-    block: int | None = None,
     progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
     Args:
         queries: `[queries, hidden]` float.
-        passages: `[passages, hidden]` float16 or float32; may be memory-mapped and larger than memory.
+        passages: `[passages, hidden]` float16 or float32, or a list of such arrays whose rows are counted on; may be
+            memory-mapped and larger than memory.
         k: passages wanted, at least 1; with fewer in the collection all of them come back.
-        device: where the fast products are computed.
-        precision: of the fast products, "bf16" (CPU only), "fp32", or "auto": bf16 where that is quicker. The result
-            does not depend on it.
-        block: passages in memory at a time, by default 256 MB of float32. The result does not depend on it.
-        progress: show a bar over the blocks.
+        device: where the fast products are computed. The result does not depend on it.
+        progress: show a bar over the passages.
 
     Returns:
         Scores `[queries, min(k, passages)]` float32 and rows of the same shape int64. A score is the inner product
@@ -67,111 +70,232 @@ def search(
         >>> rows.tolist(), scores.tolist()
         ([[0, 1]], [[1.0, 0.0]])
     """
-    queries = np.require(_as_array(queries), np.float32, ["C", "W"])
-    passages = _as_array(passages)
-    _check(queries, passages, k, precision, device)
-    k, size = min(k, len(passages)), block or max(1, BLOCK_BYTES // (4 * max(1, passages.shape[1])))
-    group = max(1, STATE_BYTES // (8 * (1 + 3 * POOL) * max(1, k)))
-    parts = [queries[i : i + group] for i in range(0, len(queries), group)] if k else []
-    found = [np.empty((0 if k else len(queries), k), np.int64)]
-    with tqdm(total=len(parts) * -(-len(passages) // size), desc="search", unit="block", disable=not progress) as bar:
-        for part in parts:
-            how = choose(precision, part, passages[:size], k, device)
-            try:
-                found.append(_nearest(part, passages, k, Products(part, TYPES[how], device), size, bar))
-            except TooRoughError:
-                found.append(_nearest(part, passages, k, Products(part, torch.float32, device), size, bar))
-    return opened(np.concatenate(found))
+    queries = np.require(_array(queries), np.float32, ["C", "W"])
+    shards = [_array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])]
+    _check(queries, shards, k)
+    total = sum(map(len, shards))
+    best = np.full((len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1])))
+    many = len(queries) >= BF16_QUERIES and total >= BF16_PASSAGES * k
+    bf16 = many and torch.device(device).type == "cpu" and machine.has_bf16(torch.device("cpu"))
+    kinds = [torch.bfloat16, torch.float32] if bf16 else [torch.float32]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # no TF32 or bf16 in float32 products: the bound counts on 24 bits
+    try:
+        with torch.inference_mode(), tqdm(total=total, desc="search", unit="passage", disable=not progress) as bar:
+            for block in _blocks(shards) if best.size else ():
+                _take(queries, block, best, kinds, device)
+                bar.update(len(block.vectors))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return _opened(best)
 
 
-TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+def exact_scores(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Inner products of each query with its own rows, summed in float64 and rounded to float32.
+
+    Args:
+        queries: `[queries, hidden]` float32.
+        passages: `[passages, hidden]` float16 or float32; may be memory-mapped.
+        rows: `[queries, depth]` integers.
+
+    Returns:
+        `[queries, depth]` float32.
+    """
+    scores = np.empty(rows.shape, np.float32)
+    for query, places, line in zip(queries.astype(np.float64), rows, scores, strict=True):
+        line[:] = _true_scores(query, passages, places)
+    return scores
 
 
-def _nearest(queries: np.ndarray, passages: np.ndarray, k: int, products: Products, size: int, bar: tqdm) -> np.ndarray:
-    """The `k` best passages of each query, `[queries, k]` int64 as `exact.keys` writes them."""
-    with ThreadPoolExecutor(threads()) as pool, full_float32(), torch.inference_mode():
-        tiles, share_out = _tiles(queries, k, products), pool.map if threads() > 1 else map
-        for start, vectors, longest in blocks(passages, size):
-            block = _Block(vectors, start, longest)
-            _read(tiles, products, block, share_out, guess=start == 0)
-            if start == 0:
-                _mend(tiles, products, block, k, share_out)
-            bar.update()
-    return np.concatenate([reservoir.best for _, reservoirs in tiles for reservoir in reservoirs])
+def _true_scores(query: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Each pair is summed alone, so that nothing but its two vectors matters: duplicates get one score."""
+    scores = np.empty(len(rows))
+    for start in range(0, len(rows), PAIRS):
+        part = slice(start, start + PAIRS)
+        np.vecdot(passages.take(rows[part], axis=0), query, out=scores[part])
+    return scores.astype(np.float32)
 
 
 class _Block(NamedTuple):
-    """Consecutive passages in memory: vectors, row of the first, length of the longest."""
+    """Consecutive passages in memory: vectors `[passages, hidden]` float32, row of the first, length of the longest."""
 
     vectors: np.ndarray
     start: int
     longest: float
 
 
-Tiles = list[tuple[slice, list[Reservoir]]]
+def _blocks(shards: list[np.ndarray]) -> Iterator[_Block]:
+    start = 0
+    for shard in shards:
+        size = max(1, min(BLOCK_ROWS, BLOCK_BYTES // (4 * max(1, shard.shape[1]))))
+        for i in range(0, len(shard), size):
+            vectors = np.require(shard[i : i + size], np.float32, ["C", "W"])
+            yield _Block(vectors, start, float(_lengths(vectors, "passages", start).max()))
+            start += len(vectors)
 
 
-def _tiles(queries: np.ndarray, k: int, products: Products) -> Tiles:
-    """Queries that are multiplied together, and among them those that one thread looks after."""
-    share = min(SHARE, -(-TILE_QUERIES // threads()))
-    tiles = []
-    for start in range(0, len(queries), TILE_QUERIES):
-        tile = queries[start : start + TILE_QUERIES]
-        reservoirs = [Reservoir(tile[i : i + share], k, products.rounding) for i in range(0, len(tile), share)]
-        tiles.append((slice(start, start + TILE_QUERIES), reservoirs))
-    return tiles
+def _take(
+    queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torch.dtype], device: torch.device | str
+) -> None:
+    """Bring the best passages of all queries up to date with a block.
+
+    Args:
+        queries: `[queries, hidden]` float32.
+        block: the passages.
+        best: `[queries, k]` int64, the best so far as `_keys` writes them; changed in place.
+        kinds: number types for fast scores; the first is dropped for good where it leaves too many candidates.
+        device: where fast scores are computed.
+    """
+    k, workers = best.shape[1], machine.threads()
+    products = _Products(queries, block, k, kinds[0], device)
+    for start in range(0, len(queries), products.tile):
+        tile = slice(start, min(start + products.tile, len(queries)))
+        least = _opened(best[tile, -1])[0].astype(np.float64)
+        found = products.candidates(tile, least)
+        # Vectors of a model that has hardly learnt lie in one narrow cone: bfloat16 cannot tell them apart.
+        if len(kinds) > 1 and sum(len(rows) for rows, _ in found) > len(found) * (2 * k + len(block.vectors) // 64):
+            kinds.pop(0)
+            products = _Products(queries, block, k, kinds[0], device, products.tile)
+            found = products.candidates(tile, least)
+
+        def decide(share: int, start: int = start, found: list = found, products: _Products = products) -> None:
+            for query, (rows, fast) in list(enumerate(found, start))[share::workers]:
+                rows = products.hopeful(query, rows, fast)
+                scores = _true_scores(queries[query].astype(np.float64), block.vectors, rows)
+                both = np.concatenate([best[query], _keys(scores, rows + block.start)])
+                both.sort()
+                best[query] = both[:k]
+
+        if workers == 1:
+            decide(0)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(decide, range(workers)))
 
 
-def _read(tiles: Tiles, products: Products, block: _Block, share_out: Callable, *, guess: bool) -> None:
-    """Look at the passages of one block, every so-manieth together, so that the first lot is a sample of the block."""
-    steps, reach = -(-len(block.vectors) // TILE_PASSAGES), products.reach(block.longest)
-    for step in range(steps):
-        columns = products.columns(block.vectors[step::steps])
+class _Products:
+    """Fast inner products of the queries with one block, and how far they may be from the true ones.
 
-        def take(reservoir: Reservoir, scores: Tensor, reach: np.ndarray, step: int = step) -> None:
-            if guess and step == 0:
-                reservoir.expect(scores[:, ::2], reach, 0.5 * scores.shape[1] / len(block.vectors))
-            reservoir.add(scores, reach, step, steps)
-            if reservoir.full or step == steps - 1:
-                reservoir.cut(block.vectors, block.start)
+    With q~ and p~ for vectors rounded to bfloat16, q.p - q~.p~ = (q - q~).p~ + q.(p - p~). By Cauchy and Schwarz that
+    is bounded by the lengths of what rounding took away. To that come the error of a sum in float32 and the rounding of
+    the result.
+    """
 
-        for lines, reservoirs in tiles:
-            scores, share = products.queries[lines] @ columns, len(reservoirs[0].queries)
-            reaches = np.split(reach[lines], range(share, len(scores), share))
-            list(share_out(take, reservoirs, scores.split(share), reaches))
+    def __init__(
+        self, queries: np.ndarray, block: _Block, k: int, kind: torch.dtype, device: torch.device | str, tile: int = 256
+    ):
+        self._queries, lost = _rounded(torch.from_numpy(queries), kind, device)
+        passages, lost_passages = _rounded(torch.from_numpy(block.vectors), kind, device)
+        self._columns, lost_passage = passages.T, float(lost_passages.max())
+        length = np.linalg.norm(queries.astype(np.float64), axis=1)
+        sums = (queries.shape[1] + 8) * 2.0**-23 * length * block.longest  # 8: rounding of the true scores, and more
+        self._off = 1.02 * (length * lost_passage + lost.numpy() * (block.longest + lost_passage) + sums) + 1e-35
+        self._rounding = torch.finfo(kind).eps / 2
+        # Passage i is in group i modulo `groups`, because that way the maxima are quickest to take.
+        self.k, self.passages = k, len(block.vectors)
+        self.group = max(1, min(GROUP, self.passages // (2 * k)))
+        self.groups = -(-self.passages // self.group)
+        self.tile = max(1, min(tile, len(queries), SCORES // self.passages))
+        self._table = torch.full((self.tile, self.group * self.groups), -torch.inf, dtype=kind, device=device)
+
+    def candidates(self, tile: slice, least: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The passages that may be among the first `k` of each query of the tile, and few others: rows, fast scores.
+
+        A group of passages is looked at by its highest score first. At least `k` passages reach the k-th highest of
+        these, which gives a threshold, and only the groups above it are opened.
+
+        Args:
+            tile: of the queries.
+            least: `[queries of the tile]` float64, a true score that has to be exceeded.
+        """
+        count = tile.stop - tile.start
+        torch.matmul(self._queries[tile], self._columns, out=self._table[:count, : self.passages])
+        grouped = self._table[:count].view(count, self.group, self.groups)
+        highest = grouped.amax(1).float().cpu().numpy()
+        coarse = max(1, self.groups // (4 * self.k))  # for a small k, the highest of several groups will do
+        few = highest[:, : self.groups // coarse * coarse].reshape(count, coarse, -1).max(1)
+        if few.shape[1] >= self.k:
+            kth = np.partition(few, few.shape[1] - self.k, axis=1)[:, few.shape[1] - self.k]
+            least = np.maximum(least, self._surely(kth, tile))
+        floor = np.nextafter(self._surely(least, tile).astype(np.float32), np.float32(-np.inf))
+        lines, columns = _places(highest > floor[:, None])  # -inf fills up the last group
+        fast = grouped[torch.from_numpy(lines), :, torch.from_numpy(columns)].float().cpu().numpy()
+        opened, member = _places(fast > floor[lines, None])
+        rows, fast = columns[opened] + self.groups * member, fast[opened, member]
+        ends = np.searchsorted(lines[opened], np.arange(count + 1)).tolist()
+        return [(rows[i:j], fast[i:j]) for i, j in pairwise(ends)]
+
+    def hopeful(self, query: int, rows: np.ndarray, fast: np.ndarray) -> np.ndarray:
+        """Those of one query's candidates that may be among its first `k`, by the k-th highest of their own scores."""
+        if len(rows) <= self.k + PAIRS // 8:  # quicker to score them again than to look closer
+            return rows
+        kth = np.partition(fast, len(fast) - self.k)[len(fast) - self.k]
+        return rows[fast >= self._surely(self._surely(kth, query), query)]
+
+    def _surely(self, score: np.ndarray, queries: slice | int) -> np.ndarray:
+        """The least true score behind a fast one of at least `score`, and the least fast score for such a true one."""
+        left = score.astype(np.float64) - self._off[queries]
+        return left - 2.1 * self._rounding * np.abs(left)
 
 
-def _mend(tiles: Tiles, products: Products, block: _Block, k: int, share_out: Callable) -> None:
-    """Search the first block again for queries whose guessed threshold was too high, now without a guess."""
-    for _, reservoirs in tiles:
-        for reservoir in reservoirs:
-            short = reservoir.short()
-            if len(short):
-                queries = reservoir.queries[short].astype(np.float32)
-                again = Products(queries, products.dtype, products.device)
-                fresh = _tiles(queries, k, again)
-                _read(fresh, again, block, share_out, guess=False)
-                reservoir.replace(short, np.concatenate([one.best for _, some in fresh for one in some]))
+def _rounded(vectors: Tensor, kind: torch.dtype, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """Vectors of another type on a device, and the length of what each has lost by it."""
+    if kind == torch.float32:
+        return vectors.to(device), torch.zeros(1)
+    rounded, lost = torch.empty_like(vectors, dtype=kind), torch.empty(len(vectors))
+    for part, low, length in zip(*(whole.split(PAIRS) for whole in (vectors, rounded, lost)), strict=True):
+        low.copy_(part)
+        torch.linalg.vector_norm(part - low.float(), dim=1, out=length)
+    return rounded.to(device), lost
 
 
-def _as_array(vectors: np.ndarray | Tensor) -> np.ndarray:
-    array = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else vectors
-    return np.asarray(array)
+def _places(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `np.nonzero` gives for a matrix, several times as fast."""
+    flat = np.flatnonzero(chosen)
+    lines = flat // chosen.shape[1]
+    return lines, flat - lines * chosen.shape[1]
 
 
-def _check(
-    queries: np.ndarray, passages: np.ndarray, k: int, precision: str, device: torch.device | str
-) -> None:  # fmt: skip
-    if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
-        problem = f"queries {queries.shape} and passages {passages.shape} do not fit"
-        raise InputError(problem, where="search", fix="Give [queries, hidden] and [passages, hidden].")
-    if passages.dtype not in (np.float16, np.float32):
-        raise InputError(f"passages are {passages.dtype}", where="search", fix="Give float16 or float32 vectors.")
+def _keys(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Score and row as one whole number, so that the order (score descending, then row ascending) is that of numbers.
+
+    The bits of a float32, read as an integer, are in order once those of negative numbers are flipped.
+
+    Example:
+        >>> _opened(np.sort(_keys(np.array([1.0, 2.0, 2.0, -3.0], np.float32), np.array([0, 9, 4, 1]))))[1].tolist()
+        [4, 9, 0, 1]
+    """
+    bits = (scores + np.float32(0)).view(np.int32)  # + 0 turns -0 into 0
+    return (~(bits ^ ((bits >> 31) & 0x7FFFFFFF))).astype(np.int64) << 32 | rows
+
+
+def _opened(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores float32 and rows int64 of `_keys`."""
+    rank = ~(keys >> 32).astype(np.int32)
+    return (rank ^ ((rank >> 31) & 0x7FFFFFFF)).view(np.float32), keys & 0xFFFFFFFF
+
+
+def _array(vectors: Vectors) -> np.ndarray:
+    return vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+
+
+def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:
+    """Length of each vector `[vectors]` float32, all of them finite."""
+    lengths = torch.linalg.vector_norm(torch.from_numpy(vectors), dim=1).numpy()
+    usable = lengths < 1e18  # beyond that, products overflow; false for NaN too
+    if not usable.all():
+        row = start + int((~usable).argmax())
+        raise InputError("vector is not finite", where=f"{what} row {row}", fix=f"Encode the {what} again.")
+    return lengths
+
+
+def _check(queries: np.ndarray, shards: list[np.ndarray], k: int) -> None:
+    for passages in shards:
+        if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
+            problem = f"queries {queries.shape} and passages {passages.shape} do not fit"
+            raise InputError(problem, where="search", fix="Give [queries, hidden] and [passages, hidden].")
+        if passages.dtype not in (np.float16, np.float32):
+            raise InputError(f"passages are {passages.dtype}", where="search", fix="Give float16 or float32 vectors.")
     if k < 1:
         raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
-    if precision not in ("auto", *TYPES) or (precision == "bf16" and torch.device(device).type != "cpu"):
-        fix = 'Use "auto", "fp32", or "bf16" with device "cpu".'
-        raise InputError(f"no precision {precision!r} on {device}", where="precision", fix=fix)
-    if not np.isfinite(queries).all():
-        row = int((~np.isfinite(queries).all(axis=1)).argmax())
-        raise InputError("vector is not finite", where=f"queries row {row}", fix="Encode the queries again.")
+    _lengths(queries, "queries")

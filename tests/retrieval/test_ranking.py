@@ -96,11 +96,31 @@ def test_id_with_a_space_is_not_written(tmp_path):
         ([[-1, 1]], [[-np.inf, 1.0]]),
         ([[1, 2]], [[1.0, np.nan]]),
         ([[1, 2]], [[np.inf, 1.0]]),
+        ([[1, -1]], [[1.0, np.nan]]),
+        ([[1, -1]], [[1.0, 0.5]]),
+        ([[1, 2]], [[1.0, -np.inf]]),
     ],
 )
-def test_rows_out_of_order_are_refused(rows, scores):
+def test_rows_out_of_order_and_scores_that_are_no_numbers_are_refused(rows, scores):
     with pytest.raises(InputError, match="order"):
         Ranking(["q"], np.array(rows), np.array(scores))
+
+
+@pytest.mark.parametrize("row", [-2, 20, 2**31, 2**32 - 1])
+def test_rows_outside_the_collection_are_refused(row, tmp_path):
+    with pytest.raises(InputError, match="from 0 to 19"):
+        Ranking(["q", "r"], np.array([[1, 2], [row, 3]]), np.array([[2.0, 1.0]] * 2), passages=20)
+    if not 0 <= row < 2**31:
+        with pytest.raises(InputError, match="rows from"):
+            Ranking(["q"], np.array([[row]]), np.array([[1.0]]))
+
+
+def test_saved_rows_outside_the_collection_are_refused(tmp_path):
+    Ranking(["q"], np.array([[19]]), np.array([[1.0]]), passages=20).save(tmp_path / "run")
+    assert Ranking.open(tmp_path / "run").passages == 20
+    np.save(tmp_path / "run" / "rows.npy", np.array([[20]], np.int32))
+    with pytest.raises(InputError, match="from 0 to 19"):
+        Ranking.open(tmp_path / "run")
 
 
 def test_truncated_file_of_a_ranking_is_refused(tmp_path):

@@ -1,115 +1,153 @@
-"""Exact search: one order for every precision, block size and number type."""
+"""Exact search equals brute force in float64, whatever the shapes, blocks, number types, ties and duplicates."""
+
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval import search
-from dr_lib.retrieval.products import Products, choose
+from dr_lib.retrieval import exact_scores, search
 from dr_lib.training.machine import has_bf16
 
-PRECISIONS = ["fp32", "bf16"]
+MODULE = sys.modules["dr_lib.retrieval.search"]
+needs_bf16 = pytest.mark.skipif(not has_bf16(torch.device("cpu")), reason="this processor has no bfloat16 products")
+KINDS = ["float32", pytest.param("bfloat16", marks=needs_bf16)]
 
 
 def by_hand(queries: np.ndarray, passages: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """All scores in float64, one pair at a time, then a plain sort of (-score, row)."""
-    scores, rows = [], []
-    for query in queries.astype(np.float64):
-        exact = [np.float32((query * passage).sum()) for passage in passages.astype(np.float64)]
-        best = sorted(range(len(passages)), key=lambda row: (-exact[row], row))[:k]
-        rows.append(best)
-        scores.append([exact[row] for row in best])
-    return np.array(scores, np.float32), np.array(rows)
+    """All scores in float64, rounded to float32, then a plain sort of (-score, row)."""
+    exact = np.stack([np.vecdot(passages.astype(np.float64), query) for query in queries.astype(np.float64)])
+    exact = exact.astype(np.float32)
+    rows = np.argsort(-exact, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(exact, rows, axis=1), rows
 
 
 def vectors(count: int, hidden: int = 24, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, hidden)).astype(np.float32)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("block", [None, 1, 7, 64])
-def test_search_equals_a_sort_of_all_scores(precision, block):
-    queries, passages = vectors(9, seed=1), vectors(200)
-    scores, rows = search(queries, passages, 20, precision=precision, block=block)
-    expected_scores, expected_rows = by_hand(queries, passages, 20)
-    assert (rows == expected_rows).all()
-    np.testing.assert_allclose(scores, expected_scores, rtol=1e-6)
-    assert scores.dtype == np.float32 and rows.dtype == np.int64
+def choose_kind(monkeypatch, kind: str) -> None:
+    """Fast products in one number type, however few the queries are."""
+    monkeypatch.setattr(MODULE, "BF16_QUERIES", 0 if kind == "bfloat16" else 10**9)
+    monkeypatch.setattr(MODULE, "BF16_PASSAGES", 0)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("block", [3, 50, 1000])
-def test_ties_fall_by_row_also_across_blocks(precision, block):
-    distinct = vectors(7)
-    passages = distinct[np.random.default_rng(2).integers(0, 7, 300)]
-    scores, rows = search(vectors(5, seed=3), passages, 60, precision=precision, block=block)
-    for line_scores, line in zip(scores, rows, strict=True):
-        assert line.tolist() == sorted(line.tolist(), key=lambda row: (-line_scores[list(line).index(row)], row))
-        for value in np.unique(line_scores):
-            tied = line[line_scores == value]
-            twins = np.flatnonzero((passages == passages[tied[0]]).all(axis=1))
-            assert tied.tolist() == twins[: len(tied)].tolist()
+def whole_numbers(rng: np.random.Generator, shape: tuple[int, int], most: int) -> np.ndarray:
+    """Vectors whose inner products are exact in float64, in any order of summation, and often equal."""
+    return rng.integers(-most, most + 1, shape).astype(np.float32) / 64
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_collection_of_one_vector_repeated_comes_back_in_row_order(precision):
-    passages = np.repeat(vectors(1), 5000, axis=0)
-    _, rows = search(vectors(3, seed=1), passages, 10, precision=precision, block=512)
-    assert (rows == np.arange(10)).all()
+def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.ndarray:
+    if look == "gaussian":
+        made = rng.standard_normal((count, hidden))
+    elif look == "ties":
+        made = whole_numbers(rng, (count, hidden), 2)
+    elif look == "duplicates":
+        made = whole_numbers(rng, (1 + count // 20, hidden), 90)[rng.integers(0, 1 + count // 20, count)]
+    elif look == "one vector":
+        made = np.repeat(whole_numbers(rng, (1, hidden), 90), count, axis=0)
+    elif look == "zeros":
+        made = whole_numbers(rng, (count, hidden), 90) * rng.integers(0, 2, (count, 1))
+    elif look == "cone":  # all of about one direction: closer than bfloat16 can tell
+        made = 1 + 1e-3 * rng.standard_normal((count, hidden))
+    elif look == "lengths":
+        made = rng.standard_normal((count, hidden)) * 10.0 ** rng.integers(-4, 5, (count, 1))
+    else:  # neighbours: they differ in the last bit of one number
+        made = np.tile(rng.standard_normal(hidden).astype(np.float32), (count, 1))
+        made[np.arange(count), rng.integers(0, hidden, count)] *= np.float32(1 + 2.0**-23)
+    return made.astype(np.float32)
 
 
-def test_scores_do_not_depend_on_precision_or_block():
-    queries, passages = vectors(13, 100, seed=1), vectors(997, 100)
-    found = [
-        search(queries, passages, 50, precision=precision, block=block)
-        for precision in PRECISIONS
-        for block in (None, 1, 63, 500)
-    ]
-    for scores, rows in found[1:]:
-        assert (scores == found[0][0]).all() and (rows == found[0][1]).all()
+LOOKS = ["gaussian", "ties", "duplicates", "one vector", "zeros", "cone", "lengths", "neighbours"]
 
 
-def test_a_query_alone_gets_the_scores_it_gets_in_a_batch():
-    queries, passages = vectors(13, 100, seed=1), vectors(500, 100)
-    scores, rows = search(queries, passages, 30)
-    alone = [search(query[None], passages, 30) for query in queries]
-    assert (np.concatenate([a[0] for a in alone]) == scores).all()
-    assert (np.concatenate([a[1] for a in alone]) == rows).all()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("look", LOOKS)
+def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, kind, monkeypatch):
+    choose_kind(monkeypatch, kind)
+    for seed in range(25):
+        rng = np.random.default_rng([seed, LOOKS.index(look)])
+        count, hidden = int(rng.integers(1, 600)), int(rng.integers(1, 70))
+        passages, queries = make(rng, look, count, hidden), make(rng, look, int(rng.integers(1, 90)), hidden)
+        k = int(rng.choice([1, 2, 10, 100, count, count + 5]))
+        monkeypatch.setattr(MODULE, "BLOCK_ROWS", int(rng.choice([1 + count // 9, 64, 200, 10_000])))
+        monkeypatch.setattr(MODULE, "SCORES", int(rng.choice([1, 5_000, 1 << 24])))
+        monkeypatch.setattr(MODULE, "GROUP", int(rng.choice([1, 3, 16])))
+        monkeypatch.setenv("DR_THREADS", str(rng.choice([1, 1, 3])))
+        if rng.random() < 0.3:
+            passages = passages.astype(np.float16)
+        shards = np.split(passages, np.sort(rng.integers(0, count + 1, rng.integers(0, 4))))
+        scores, rows = search(queries, shards if len(shards) > 1 else passages, k)
+        expected_scores, expected_rows = by_hand(queries, passages, k)
+        assert (rows == expected_rows).all(), f"seed {seed}"
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-30)
+        assert scores.dtype == np.float32 and rows.dtype == np.int64
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_near_ties_beyond_float32_products_are_decided_exactly(precision):
-    rng = np.random.default_rng(5)
-    base = rng.standard_normal(256).astype(np.float32)
-    passages = np.tile(base, (400, 1))
-    passages[np.arange(400), rng.integers(0, 256, 400)] *= 1 + 2.0**-23
-    queries = vectors(4, 256, seed=6)
-    scores, rows = search(queries, passages, 25, precision=precision, block=37)
-    expected_scores, expected_rows = by_hand(queries, passages, 25)
-    assert (rows == expected_rows).all() and (scores == expected_scores).all()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+def test_no_query_of_many_loses_a_passage(k, kind, monkeypatch):
+    """Where one query of many had fewer candidates than `k`, passages were lost once."""
+    choose_kind(monkeypatch, kind)
+    rng = np.random.default_rng(0)
+    queries, passages = (rng.normal(size=(count, 64)).astype("f4") for count in (200, 20_000))
+    assert (search(queries, passages, k)[1] == by_hand(queries, passages, k)[1]).all()
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_k_beyond_the_collection_returns_all_rows(precision):
-    scores, rows = search(vectors(2, seed=1), vectors(5), 1000, precision=precision)
-    assert rows.shape == scores.shape == (2, 5)
-    assert (np.sort(rows, axis=1) == np.arange(5)).all()
+@pytest.mark.parametrize("kind", KINDS)
+def test_collection_of_one_vector_repeated_comes_back_in_row_order(kind, monkeypatch):
+    choose_kind(monkeypatch, kind)
+    monkeypatch.setattr(MODULE, "BLOCK_ROWS", 512)
+    assert (search(vectors(3, seed=1), np.repeat(vectors(1), 5000, axis=0), 10)[1] == np.arange(10)).all()
 
 
-def test_memory_mapped_float16_vectors_are_searched_as_they_are(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_better_passages_may_come_last(kind, monkeypatch):
+    choose_kind(monkeypatch, kind)
+    monkeypatch.setattr(MODULE, "BLOCK_ROWS", 100)
+    passages = vectors(1, seed=1) * np.linspace(0.1, 1, 1000, dtype=np.float32)[:, None]
+    assert (search(vectors(1, seed=1), passages, 30)[1] == np.arange(999, 969, -1)).all()
+
+
+def test_scores_do_not_depend_on_kind_block_or_company(monkeypatch):
+    queries, passages = vectors(130, 100, seed=1), vectors(997, 100)
+    expected = search(queries, passages, 50)
+    for block in (13, 500):
+        with monkeypatch.context() as patch:
+            patch.setattr(MODULE, "BLOCK_ROWS", block)
+            choose_kind(patch, "float32")
+            scores, rows = search(queries, passages, 50)
+        assert (scores == expected[0]).all() and (rows == expected[1]).all()
+    alone = [search(query[None], passages, 50) for query in queries[:9]]
+    assert (np.concatenate([scores for scores, _ in alone]) == expected[0][:9]).all()
+    assert (exact_scores(queries, passages, expected[1]) == expected[0]).all()
+
+
+@needs_bf16
+def test_scores_within_the_error_of_bfloat16_call_for_float32(monkeypatch):
+    kinds = []
+    right = MODULE._Products.__init__
+    monkeypatch.setattr(
+        MODULE._Products, "__init__", lambda self, *given: (kinds.append(given[3]), right(self, *given))[0]
+    )
+    queries, passages = vectors(64, seed=1), vectors(5000)
+    search(queries, passages, 10)
+    search(queries, 1 + 1e-3 * passages, 10)
+    assert kinds == [torch.bfloat16, torch.bfloat16, torch.float32]
+
+
+def test_memory_mapped_float16_vectors_are_searched_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(MODULE, "BLOCK_ROWS", 32)
     passages = vectors(300).astype(np.float16)
     np.save(tmp_path / "v.npy", passages)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
-    found = search(vectors(4, seed=1), mapped, 10, block=32)
-    expected = by_hand(vectors(4, seed=1), passages, 10)
-    assert (found[1] == expected[1]).all()
-    assert (search(vectors(4, seed=1), mapped, 10, precision="fp32", block=32)[0] == found[0]).all()
+    assert (search(vectors(4, seed=1), mapped, 10)[1] == by_hand(vectors(4, seed=1), passages, 10)[1]).all()
 
 
 def test_read_only_float32_memory_map_gives_no_warning(tmp_path, recwarn):
     np.save(tmp_path / "v.npy", vectors(300))
-    search(vectors(4, seed=1), np.load(tmp_path / "v.npy", mmap_mode="r"), 10, precision="fp32")
+    search(vectors(4, seed=1), np.load(tmp_path / "v.npy", mmap_mode="r"), 10)
     assert not [w for w in recwarn if "writ" in str(w.message)]
 
 
@@ -122,72 +160,30 @@ def test_tensors_and_arrays_give_the_same():
 def test_global_matmul_precision_is_respected_and_left_alone():
     torch.set_float32_matmul_precision("medium")
     try:
-        search(vectors(3, seed=1), vectors(50), 5, precision="fp32")
+        search(vectors(3, seed=1), vectors(50), 5)
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
 
 
-def test_many_queries_are_searched_in_groups(monkeypatch):
-    import sys
-
-    whole = search(vectors(40, seed=1), vectors(300), 10)
-    monkeypatch.setattr(sys.modules["dr_lib.retrieval.search"], "STATE_BYTES", 8 * 13 * 10 * 7)
-    parts = search(vectors(40, seed=1), vectors(300), 10)
-    assert (whole[0] == parts[0]).all() and (whole[1] == parts[1]).all()
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_sample_that_misleads_is_noticed(precision):
-    passages, queries = vectors(20_000, seed=4), vectors(3, seed=5)
-    passages[::5] = 0.1 * passages[::5] + queries.mean(axis=0)  # every fifth one is looked at first
-    found = search(queries, passages, 40, precision=precision)
-    expected = np.argsort(-(queries.astype(np.float64) @ passages.T.astype(np.float64)), axis=1, kind="stable")
-    assert (found[1] == expected[:, :40]).all()
-
-
-def test_products_off_by_more_than_is_possible_are_made_again_in_float32(monkeypatch):
-    queries, passages = vectors(3, seed=1), vectors(50)
-    right = Products.columns
-    noise = torch.from_numpy(vectors(50, seed=9).T.copy())
-    monkeypatch.setattr(
-        Products, "columns", lambda self, v: right(self, v) + noise.to(self.dtype) * (self.dtype == torch.bfloat16)
-    )
-    assert (search(queries, passages, 5, precision="bf16")[1] == by_hand(queries, passages, 5)[1]).all()
-
-
-def test_scores_within_the_error_of_bfloat16_call_for_float32():
-    queries, passages = vectors(64, seed=1), vectors(500)
-    collapsed = passages * 1e-3 + 1
-    assert choose("auto", queries, collapsed, 10, "cpu") == "fp32"
-    assert choose("auto", queries[:3], passages, 10, "cpu") == "fp32"
-    spread = choose("auto", queries, passages, 10, "cpu")
-    assert spread == ("bf16" if has_bf16(torch.device("cpu")) else "fp32")
-
-
-def test_several_threads_find_the_same(monkeypatch):
-    queries, passages = vectors(300, seed=1), vectors(400)
-    alone = search(queries, passages, 7)
-    monkeypatch.setenv("DR_THREADS", "3")
-    assert (search(queries, passages, 7)[1] == alone[1]).all()
-
-
 def test_no_queries_and_no_passages_give_empty_results():
     assert search(vectors(0), vectors(5), 3)[1].shape == (0, 3)
     assert search(vectors(2), vectors(0), 3)[1].shape == (2, 0)
+    assert search(vectors(2), [vectors(0), vectors(5)], 3)[1].shape == (2, 3)
 
 
 @pytest.mark.parametrize(
-    ("queries", "passages", "k", "options", "problem"),
+    ("queries", "passages", "k", "problem"),
     [
-        (vectors(2, 8), vectors(3, 9), 1, {}, "do not fit"),
-        (vectors(2), vectors(3), 0, {}, "k is 0"),
-        (vectors(2), vectors(3).astype(np.float64), 1, {}, "float64"),
-        (vectors(2), vectors(3), 1, {"precision": "fp8"}, "no precision"),
-        (vectors(2) * np.nan, vectors(3), 1, {}, "queries row 0"),
-        (vectors(2), np.vstack([vectors(3), np.full((1, 24), np.inf, np.float32)]), 1, {}, "passages row 3"),
+        (vectors(2, 8), vectors(3, 9), 1, "do not fit"),
+        (vectors(2, 8), [vectors(3, 8), vectors(3, 9)], 1, "do not fit"),
+        (vectors(2), vectors(3), 0, "k is 0"),
+        (vectors(2), vectors(3).astype(np.float64), 1, "float64"),
+        (vectors(2) * np.nan, vectors(3), 1, "queries row 0"),
+        (vectors(2), np.vstack([vectors(3), np.full((1, 24), np.inf, np.float32)]), 1, "passages row 3"),
+        (vectors(2), [vectors(3), np.full((1, 24), np.nan, np.float32)], 1, "passages row 3"),
     ],
 )
-def test_bad_input_is_refused(queries, passages, k, options, problem):
+def test_bad_input_is_refused(queries, passages, k, problem):
     with pytest.raises(InputError, match=problem):
-        search(queries, passages, k, **options)
+        search(queries, passages, k)
