@@ -138,7 +138,7 @@ def publish_records(options: argparse.Namespace) -> None:
 def export_model(options: argparse.Namespace) -> None:
     """`export`"""
     from dr_lib.lab.finished import find_record
-    from dr_lib.report.export import export
+    from dr_lib.report import export
 
     if (options.model is None) == (options.study is None):
         raise InputError(
@@ -154,7 +154,7 @@ def search_collection(options: argparse.Namespace) -> None:
     import shutil
 
     from dr_lib.lab.searcher import check_asked, searcher_for
-    from dr_lib.report.search_table import search_text
+    from dr_lib.report import search_text
 
     check_asked([] if options.query is None else [options.query], options.k)
     searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
@@ -166,7 +166,7 @@ def search_collection(options: argparse.Namespace) -> None:
 
 def write_generated_pages(options: argparse.Namespace) -> None:
     """`pages`"""
-    from dr_lib.report.pages import write_pages
+    from dr_lib.report import write_pages
 
     print("\n".join(str(path) for path in write_pages(options.to)))
 

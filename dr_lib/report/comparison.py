@@ -1,12 +1,20 @@
-"""Paper, recorded and live side by side: the table and the figures that every page about a table starts from."""
+"""What a paper printed beside what is recorded and what this machine measured: where every page about a table starts.
 
+Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no verdict: one folded
+line says that they ran, and where nothing is recorded a card says what a measurement costs and how to make it.
+"""
+
+import html
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from IPython.display import HTML
 
-from dr_lib.evaluation import Interval
-from dr_lib.lab.records import Record
-from dr_lib.report.figures import Series, curves, intervals
+from dr_lib import places
+from dr_lib.evaluation import Claim, Interval, PairResult, Verdict, verdict
+from dr_lib.lab import Record, scores_by_label
+from dr_lib.lab.spelling import spell_seconds
+from dr_lib.report.figures import Series, intervals, named
 from dr_lib.report.measured import (
     Pair,
     Runs,
@@ -14,152 +22,233 @@ from dr_lib.report.measured import (
     detectable,
     differences,
     mean_intervals,
+    presentable,
+    recorded,
     spell_data,
 )
-from dr_lib.report.tables import Cell, Markup, link, table
+from dr_lib.report.tables import Cell, Markup, badge, folded, interval_cell, link, table
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
+TIMED = "methods/equal-budgets"
+"""Study of one run a method, whose times say what a run costs."""
+NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 
 
-def values_table(
-    labels: Sequence[str], *, paper: Mapping[str, float], recorded: Runs, live: Runs, measure: str, caption: str
-) -> HTML:
-    """One row a configuration: what the paper printed, what was recorded, what this machine has just measured.
+class Comparison:
+    """One measure of a study: the paper's values, the book's records, and this machine's runs.
 
     Args:
-        labels: configurations in the order of the page; one without any value is still shown.
-        paper: label -> the paper's own value, in percent; without any the table has no such column.
-        recorded, live: label -> records, one a seed.
-        measure: e.g. "MRR@10".
-        caption: what the table shows; unit, interval and the data measured on are added to it.
+        study: name of the study, such as "simlm/table08"; its records are shown as *recorded*.
+        live: label -> records of this machine, as `StudyResult.runs` gives them.
+        measure: ours, such as "MRR@10".
+        paper: label -> the paper's own value, in percent; cells without a number are left out.
+        paper_measure: the paper's name of what it printed, where that is another measure than ours.
+        records: in place of the study's own records.
+
+    Attributes:
+        recorded, live: what is shown; smoke runs are not.
+        runs: the records, or where there are none the live runs: what differences and verdicts are taken from.
     """
-    kept, now = mean_intervals(recorded, measure), mean_intervals(live, measure)
-    columns: dict[str, list[Cell]] = {
-        "configuration": list(labels),
-        **({"paper": [paper.get(label) for label in labels]} if paper else {}),
-        "recorded": [_spelled(kept.get(label)) for label in labels],
-        "seeds": [_seeds(recorded.get(label, ())) for label in labels],
-        "live": [_spelled(now.get(label)) for label in labels],
-    }
-    unit = f"{measure} in percent, with 95 % bootstrap intervals over queries."
-    told = [f"{name}: {spell_data(runs)}." for name, runs in (("Recorded", recorded), ("Live", live)) if runs]
-    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=" ".join([caption, unit, *told]))
+
+    def __init__(
+        self,
+        study: str,
+        live: Runs,
+        measure: str,
+        *,
+        paper: Mapping[str, object] | None = None,
+        paper_measure: str = "",
+        records: Runs | None = None,
+    ):
+        self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
+        self.paper = {label: float(cell) for label, cell in (paper or {}).items() if isinstance(cell, int | float)}
+        self.recorded = recorded(study) if records is None else records
+        self.live, self._built = presentable(live), {} if presentable(live) else live
+        self.runs = self.recorded or self.live
+        self.source = "recorded" if self.recorded else "live"
+
+    def table(self, labels: Sequence[str], caption: str) -> HTML:
+        """One row a configuration, one column a source; below it what the smoke runs of this build amount to.
+
+        Args:
+            labels: configurations in the order of the page; one without any value is still shown.
+            caption: what the table shows; unit, interval and the data measured on are added to it.
+        """
+        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in labels]}
+        if self.paper:
+            other = f": {self.paper_measure}" if self.paper_measure != self.measure else ""
+            columns[f"paper{other}"] = _printed([self.paper.get(label) for label in labels])
+        for name, runs in (("recorded", self.recorded), ("live", self.live)):
+            if runs:
+                means = mean_intervals(runs, self.measure)
+                best = max(means.values(), key=lambda one: one.mean, default=None)
+                cells = (means.get(label) for label in labels)
+                columns[name] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
+                if name == "recorded":
+                    columns["record"] = [_links(runs.get(label, ())) for label in labels]
+        sources = (("Recorded", self.recorded), ("Live", self.live))
+        data = [f"{name}: {spell_data(runs)}." for name, runs in sources if runs]
+        unit = f"{self.measure} in percent, with 95 % bootstrap intervals over queries." if data else ""
+        about = " ".join(filter(None, [caption, unit, *data]))
+        rows = list(zip(*columns.values(), strict=True))
+        parts = [table(list(columns), rows, caption=about)] if len(columns) > 1 else []
+        parts.append(notice(self.study, self.runs, self._built, len(labels), caption))
+        return HTML("".join(part.data for part in parts))
+
+    def figure(self, labels: Sequence[str], rows: str) -> HTML:
+        """The same values drawn, a panel a source; panels of one measure share their axis."""
+        exact = {label: Interval(value, value, value) for label, value in self.paper.items() if label in labels}
+        series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
+        for name, runs in (("recorded", self.recorded), ("live", self.live)):
+            points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
+            series.append(Series(name, name, points, f"{self.measure}, %"))
+        return intervals(series, labels, rows=rows, alt=f"Values by {rows}. {_in_words(series)}")
+
+    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
+        """Paired differences with intervals beside the paper's, and what could have been detected at all.
+
+        Args:
+            pairs: (first, second) labels; the difference is first minus second.
+            caption: what the table shows; unit and the data measured on are added to it.
+            tests: add a column of p-values, corrected over the rows of this table.
+        """
+        columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
+        if any({*pair} <= {*self.paper} for pair in pairs):
+            other = f": {self.paper_measure}" if self.paper_measure != self.measure else ""
+            printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
+            columns[f"paper{other}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
+        if self.runs:
+            found, least = (judge(pairs, self.runs, self.measure) for judge in (differences, detectable))
+            columns[self.source] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
+            if tests:
+                p_values = corrected_tests(pairs, self.runs, self.measure)
+                columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]
+            columns["smallest detectable"] = [least.get(pair) for pair in pairs]
+        if len(columns) == 1:
+            return NOTHING
+        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if self.runs else "Points."
+        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if self.runs else ""
+        return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
+
+    def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
+        """Every configuration minus a reference one, paper beside measured: what compares across scales.
+
+        Args:
+            reference: the label that is subtracted.
+            labels: the configurations, from top to bottom.
+        """
+        others = [label for label in labels if label != reference]
+        known = [label for label in others if {label, reference} <= {*self.paper}]
+        exact = {label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known}
+        found = differences([(label, reference) for label in others], self.runs, self.measure)
+        points = {label: interval for (label, _), interval in found.items()}
+        series = [
+            Series("paper", "paper", exact, f"points of {self.paper_measure}"),
+            Series(self.source, self.source, points, f"points of {self.measure}"),
+        ]
+        rows = f"minus {named(reference)}"
+        return intervals(series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}")
+
+    def verdicts(self, claims: Sequence[Claim], measure: str | None = None) -> HTML:
+        """Judge claims by the records and show how each verdict came about.
+
+        Args:
+            claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
+            measure: our measure for the claims' metric; None reads it from each claim.
+        """
+        scores = {label: scores_by_label(records)[records[0].label] for label, records in self.runs.items()}
+        rows = [_verdict_row(claim, verdict(claim, scores, measure=measure)) for claim in claims]
+        about = "The paper's claims against what was measured: 95 % intervals, Holm's correction over a claim's pairs."
+        data = f" Measured: {spell_data(self.runs)}." if self.runs else ""
+        return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about + data)
 
 
-def _spelled(interval: Interval | None, sign: bool = False) -> Cell:
-    return None if interval is None else Markup(spell(interval, sign), number=True)
+def _verdict_row(claim: Claim, found: Verdict) -> list[Cell]:
+    statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
+    pairs = Markup("<br>".join(map(_pair, found.pairs))) if found.pairs else None
+    return [statement, badge(found.state), pairs, found.note or None]
 
 
-def _seeds(records: Sequence[Record]) -> Cell:
-    """The seeds of a configuration, each a link to its record."""
-    links = [link(str(record.seed), f"{RECORDS}/{record.scale}/{record.file_name}").html for record in records]
+def _pair(pair: PairResult) -> str:
+    """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], held``."""
+    mean, low, high = (f"{100 * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
+    names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
+    return f'<span class="pair">{names}: {mean} [{low}, {high}], {html.escape(pair.state)}</span>'
+
+
+def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -> HTML:
+    """What a page says in place of numbers: a card where nothing is measured, a folded line where smoke runs were made.
+
+    Args:
+        study: its name.
+        runs: what the page shows.
+        live: runs of this machine, shown or not.
+        number: of configurations.
+        caption: what would be shown.
+    """
+    parts = [] if presentable(runs) else [_not_measured(study, number, caption)]
+    if live and not presentable(live):
+        parts.append(_smoke_line([record for own in live.values() for record in own]))
+    return HTML("".join(part.data for part in parts))
+
+
+def _smoke_line(records: Sequence[Record]) -> HTML:
+    """That this build ran everything in miniature, and how long it took: no number of it means anything."""
+    stages = {(kind, record.keys.get(kind)): seconds for record in records for kind, seconds in record.seconds.items()}
+    runs = f"{len(records)} run{'s' if len(records) != 1 else ''}"
+    words = (
+        "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its scores say nothing"
+        " about a method, so none of its numbers is shown. From the scale <code>laptop</code> on, this machine's runs"
+        " have a column beside the recorded ones.</p>"
+    )
+    return folded(f"This build made {runs} at smoke scale in {spell_seconds(sum(stages.values()))}.", HTML(words))
+
+
+def _not_measured(study: str, number: int, caption: str) -> HTML:
+    """A card in place of numbers: what measuring so many configurations costs, and the command that does it."""
+    seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
+    each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
+    plural = "s" if number != 1 else ""
+    words = f"{caption} {number} configuration{plural}{each}; what they have in common is made once."
+    command = f".venv/bin/papermill {page_of(study) or 'NOTEBOOK'}.ipynb out.ipynb -f notebooks/scales/laptop.yaml"
+    return HTML(
+        f'<div class="dr-card"><p><strong>Not measured yet.</strong> {html.escape(words)}</p>'
+        f"<pre>{html.escape(command)}</pre></div>"
+    )
+
+
+def page_of(study: str | None) -> str | None:
+    """The page that runs a study, as "notebooks/simlm/table08_replace_rates"; None where there is none."""
+    root = places.project_root()
+    if study and (root / "notebooks" / f"{study.split('/')[0]}.ipynb").is_file():
+        return f"notebooks/{study.split('/')[0]}"
+    for path in sorted((root / "notebooks").glob(f"{study.split('/')[0]}/*.ipynb")) if study else []:
+        text = path.read_text(encoding="utf-8")
+        if (
+            f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text
+        ):  # whole, or with a collection's name
+            return path.relative_to(root).with_suffix("").as_posix()
+    return None
+
+
+def _printed(values: Sequence[float | None]) -> list[Cell]:
+    """The paper's values as cells, the highest in bold."""
+    best = max((value for value in values if value is not None), default=None)
+    return [Markup(f"<strong>{value:.1f}</strong>", number=True) if value == best else value for value in values]
+
+
+def _links(records: Sequence[Record]) -> Cell:
+    """A link to the record of each seed."""
+    links = [link(f"seed {record.seed}", f"{RECORDS}/{record.scale}/{record.file_name}").html for record in records]
     return Markup(", ".join(links)) if links else None
-
-
-def spell(interval: Interval, sign: bool = False) -> str:
-    """A value with its interval as safe text: ``31.2 [30.5, 31.9]``.
-
-    Example:
-        >>> spell(Interval(1.26, 0.5, 2.0), sign=True)
-        '+1.3 [+0.5, +2.0]'
-    """
-    form = "{:+.1f}" if sign else "{:.1f}"
-    mean, low, high = (form.format(value) for value in (interval.mean, interval.low, interval.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def differences_table(
-    pairs: Sequence[Pair], *, paper: Mapping[str, float], runs: Runs, measure: str, caption: str, tests: bool = False
-) -> HTML:
-    """Paired differences with intervals, beside the paper's, and what could have been detected at all.
-
-    Args:
-        pairs: (first, second) labels; the difference is first minus second.
-        paper: label -> the paper's own value, in percent; without any the table has no such column.
-        runs: label -> records, one a seed.
-        measure: e.g. "MRR@10".
-        caption: what the table shows; unit and the data measured on are added to it.
-        tests: add a column of p-values, corrected over the rows of this table.
-    """
-    measured, least = differences(pairs, runs, measure), detectable(pairs, runs, measure)
-    printed = {pair: paper[pair[0]] - paper[pair[1]] for pair in pairs if {*pair} <= {*paper}}
-    columns: dict[str, list[Cell]] = {
-        "difference": [f"{first} against {second}" for first, second in pairs],
-        **({"paper": [_signed(printed.get(pair)) for pair in pairs]} if paper else {}),
-        "measured": [_spelled(measured.get(pair), sign=True) for pair in pairs],
-    }
-    if tests:
-        p_values = corrected_tests(pairs, runs, measure)
-        columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]
-    columns["smallest detectable"] = [least.get(pair) for pair in pairs]
-    unit = f"Points of {measure}; 95 % intervals from paired differences."
-    told = [f"Measured: {spell_data(runs)}."] if runs else []
-    return table(list(columns), list(zip(*columns.values(), strict=True)), caption=" ".join([caption, unit, *told]))
-
-
-def _signed(value: float | None) -> Cell:
-    return None if value is None else Markup(f"{value:+.1f}", number=True)
 
 
 def _p_value(value: float | None) -> Cell:
     return None if value is None else Markup(f"{value:.4f}" if value >= 0.0001 else "&lt; 0.0001", number=True)
 
 
-def values_figure(
-    labels: Sequence[str], *, paper: Mapping[str, float], recorded: Runs, live: Runs, measure: str, rows: str
-) -> HTML:
-    """The same values as a figure: one panel a source, each on its own scale, since absolute values do not compare."""
-    exact = {label: Interval(value, value, value) for label, value in paper.items() if label in labels}
-    series = [Series("paper", "paper", exact)]
-    for name, runs in (("recorded", recorded), ("live", live)):
-        points = mean_intervals({label: runs[label] for label in labels if label in runs}, measure)
-        series.append(Series(name, name, points))
-    told = [f"{one.name}: {_tell(one.points)}" for one in series if one.points]
-    return intervals(series, labels, unit=f"{measure}, %", rows=rows, alt=f"{measure} by {rows}. " + " ".join(told))
-
-
-def _tell(points: Mapping[str, Interval]) -> str:
-    return ", ".join(f"{label} {point.mean:.1f}" for label, point in points.items()) + "."
-
-
-def differences_figure(
-    reference: str, labels: Sequence[str], *, paper: Mapping[str, float], runs: Runs, name: str, measure: str
-) -> HTML:
-    """Every configuration minus a reference one, paper beside measured: differences are what compares across scales.
-
-    Args:
-        reference: the label that is subtracted.
-        labels: the others, from top to bottom.
-        paper: label -> the paper's own value, in percent.
-        runs: label -> records, one a seed.
-        name: "recorded" or "live", which sets title and colour.
-        measure: e.g. "MRR@10".
-    """
-    others = [label for label in labels if label != reference]
-    known = [label for label in others if label in paper and reference in paper]
-    printed = {label: Interval(*[paper[label] - paper[reference]] * 3) for label in known}
-    measured = differences([(label, reference) for label in others], runs, measure)
-    points = {label: interval for (label, _), interval in measured.items()}
-    series = [Series("paper", "paper", printed), Series(name, name, points)]
-    alt = f"{measure} minus that of {reference}. Paper: {_tell(printed)} {name}: {_tell(points)}"
-    return intervals(series, others, unit=f"points of {measure}", alt=alt, zero=True, rows=f"minus {reference}")
-
-
-def loss_curves(runs: Runs, part: str, *, stage: str = "pretrained", smooth: int = 5) -> HTML:
-    """Training curves from the records, first seed of each configuration.
-
-    Args:
-        runs: label -> records.
-        part: which logged scalar, e.g. "decoder_loss".
-        stage: "pretrained" or "retriever".
-        smooth: width of the running mean, in logged points.
-    """
-    lines = {}
-    for label, records in runs.items():
-        curve = records[0].training.get(stage, {}).get("curve", {})
-        if part in curve:
-            lines[label] = (curve["step"], curve[part])
-    spoken = part.replace("_", " ")
-    ends = ", ".join(f"{label} ends at {values[-1]:.2f}" for label, (_, values) in lines.items())
-    return curves(lines, x="training step", y=f"{spoken}, nats", alt=f"{spoken} over training: {ends}.", smooth=smooth)
+def _in_words(series: Sequence[Series]) -> str:
+    """Every point of a figure, for readers who do not see it."""
+    values = [(one, ", ".join(f"{named(label)} {p.mean:.1f}" for label, p in one.points.items())) for one in series]
+    return " ".join(f"{one.name} ({one.unit}): {text}." for one, text in values if text)

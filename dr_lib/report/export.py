@@ -1,19 +1,46 @@
 """Export: a trained model as a folder that sentence-transformers and transformers open unchanged, with its card.
 
-Page of the book: practice/own-corpus.
+The card, `README.md`, says what the model is, how to use it, how it was made, what it scored, and whose it is. Its text
+is `card.md` beside this file; the tests run its lines of Python. Whatever comes from a record or a collection is
+escaped. Page of the book: practice/own-corpus.
 """
 
+import html
+import re
 from pathlib import Path
+from typing import Any
 
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+
+from dr_lib import places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, write_text
-from dr_lib.lab.finished import collection_of, models_of, open_models
-from dr_lib.lab.records import Record
+from dr_lib.files import fresh_folder
+from dr_lib.lab import Record, models_of
+from dr_lib.lab.finished import collection_of, open_models
 from dr_lib.models import CrossEncoder, DenseEncoder
-from dr_lib.report.model_card import cross_encoder_card, dense_card
+from dr_lib.report.measured import mean_intervals
+from dr_lib.report.tables import spell
 
+TEMPLATE = Path(__file__).with_name("card.md")
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
+TEXT, TITLE = '"The moon pulls the water of the sea."', '"Tides"'
+CITES = {
+    "none": "karpukhin2020",
+    "mlm": "devlin2019",
+    "encdec_mlm": "simlm",
+    "encdec_rtd": "simlm clark2020",
+    "autoencoder": "simlm",
+    "condenser": "gao2021",
+    "cocondenser": "gao2021 gao2022",
+    "retromae": "xiao2022",
+    "ict": "lee2019",
+    "bfs": "chang2020",
+    "paq": "dpr_paq lewis2021",
+    "reddit": "dpr_paq",
+}
+"""Keys of `book/references.bib` by pre-training method; the method of a paper of this book has that paper's name."""
 
 
 def export(
@@ -39,19 +66,17 @@ def export(
         models, record = models_of(source), source
     else:
         models, record = open_models(Path(source).expanduser())
-    target = Path(to).expanduser()
-    known = collection or trained_on(record)
-    licence, asked = (known.licence, known.info.get("questions", "")) if known else (UNKNOWN, "")
-    places = [target / kind if len(models) > 1 else target for kind in models]
-    for place in places:
-        check_free(place)
-    for (kind, source_folder), place in zip(models.items(), places, strict=True):
-        title = name or (f"{record.label}: {record.study}" if record else source_folder.resolve().name)
-        write_model(source_folder, place, title=f"{title} ({kind})", record=record, licence=licence, asked=asked)
-    return places
+    target, collection = Path(to).expanduser(), collection or _trained_on(record)
+    folders = [target / kind if len(models) > 1 else target for kind in models]
+    for folder in folders:
+        _check_free(folder)
+    for (kind, model), folder in zip(models.items(), folders, strict=True):
+        title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
+        _write(model, folder, f"{title} ({kind})", record, collection)
+    return folders
 
 
-def trained_on(record: Record | None) -> Collection | None:
+def _trained_on(record: Record | None) -> Collection | None:
     """The collection of a run where it can be opened: a record holds no path, and a folder may have changed since."""
     try:
         return collection_of(record) if record else None
@@ -59,31 +84,136 @@ def trained_on(record: Record | None) -> Collection | None:
         return None
 
 
-def check_free(place: Path) -> None:
+def _check_free(folder: Path) -> None:
     """Raise `InputError` if a folder holds anything but an earlier export: it would be lost."""
-    if place.is_file() or (place.is_dir() and any(place.iterdir()) and not _is_export(place)):
-        raise InputError("is there already and is no exported model", where=place, fix="Name a new folder.")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    earlier = "README.md" in names and names & {"dense.json", "cross_encoder.json"}
+    if folder.is_file() or (names and not earlier):
+        raise InputError("is there already and is no exported model", where=folder, fix="Name a new folder.")
 
 
-def _is_export(place: Path) -> bool:
-    return (place / "README.md").is_file() and any(
-        (place / settings).is_file() for settings in ("dense.json", "cross_encoder.json")
-    )
-
-
-def write_model(source: Path, place: Path, *, title: str, record: Record | None, licence: str, asked: str) -> None:
+def _write(source: Path, folder: Path, name: str, record: Record | None, collection: Collection | None) -> None:
     """Write one model with its card, and its record if there is one, in one step."""
-    told = {"name": title, "record": record, "data_licence": licence, "asked": asked}
-    with fresh_folder(place) as draft:
-        if (source / "cross_encoder.json").is_file():
-            reranker = CrossEncoder.from_pretrained(source)
-            reranker.export(draft)
-            card = cross_encoder_card(reranker.settings, **told)
-        else:
-            encoder = DenseEncoder.from_pretrained(source)
-            encoder.export(draft)
-            hidden = encoder.encoder.config.hidden_size
-            card = dense_card(encoder.settings, hidden, **told)
-        write_text(draft / "README.md", card)
+    with fresh_folder(folder) as draft:
+        kind: Any = CrossEncoder if (source / "cross_encoder.json").is_file() else DenseEncoder
+        model = kind.from_pretrained(source)
+        model.export(draft)
+        card(model, name, record, collection).save(draft / "README.md")
         if record:
             record.save(draft).replace(draft / "record.json")
+
+
+def card(
+    model: DenseEncoder | CrossEncoder, name: str, record: Record | None = None, collection: Collection | None = None
+) -> ModelCard:
+    """The card of a model.
+
+    Args:
+        model: a retriever's encoder or a re-ranker.
+        name: what it is called, one line.
+        record: of the run that trained it, if it is known.
+        collection: what it was trained on: its licence, and who wrote its queries where it was a model.
+    """
+    settings, ranks = model.settings, isinstance(model, CrossEncoder)
+    if ranks:
+        passage = '"Tides: The moon pulls the water of the sea."' if settings.title else TEXT
+        facts = {"score": "one logit, higher for a better passage", "longest pair, pieces": settings.length}
+    else:
+        joined = '"Tides The moon pulls the water of the sea."'
+        passage = {"pair": f"{TITLE}, {TEXT}", "joined": joined, "none": TEXT}[settings.title]
+        pooled = {"cls": "the state at the first position", "mean": "the mean of all states"}[settings.pooling]
+        facts = {
+            "a vector is": pooled + (", through a linear layer and LayerNorm" if settings.projection else ""),
+            "numbers in it": model.encoder.config.hidden_size,
+            "compared by": "cosine (vectors have length 1)" if settings.normalise else "inner product",
+            "longest passage, pieces": settings.passage_length,
+            "longest query in training, pieces": settings.query_length,
+        }
+    task = "text-ranking" if ranks else "sentence-similarity"
+    about = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag=task,
+        license="other",
+        license_name="see-licences-below",
+        tags=["sentence-transformers", "transformers", "dense-retrieval"],
+        **_made_from(record),
+    )
+    values = {"name": name, "task": task, "settings": settings, "passage": passage, "facts": facts, "record": record}
+    values |= {"licence": collection.licence if collection else UNKNOWN}
+    values |= {"questions_by": collection.info.get("questions", "") if collection else ""}
+    values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
+    functions = {"plain": plain, "fence": _fence, "rows": _rows}
+    return ModelCard.from_template(about, template_path=str(TEMPLATE), **values, **_origin(record), **functions)
+
+
+def _made_from(record: Record | None) -> dict[str, Any]:
+    if record is None:
+        return {}
+    data = record.data.get("trained_on", record.data["collection"])
+    return {"datasets": [plain(data["name"])], "base_model": plain(record.data["base"]["name"])}
+
+
+def _origin(record: Record | None) -> dict[str, Any]:
+    """What the card says of a run: a table of facts, the whole recipe, the scores."""
+    if record is None:
+        return {}
+    data = record.data.get("trained_on", record.data["collection"])
+    facts = {
+        "pre-training": record.recipe["objective"]["name"],
+        "base model": record.data["base"]["name"],
+        "collection": data["name"],
+        "digest of the collection": data["digest"],
+        "passages": data["passages"],
+        "training queries": data["train_queries"],
+        "seed": record.seed,
+        "machine": ", ".join([str(record.machine.get("cpu")), *(record.machine.get("gpus") or [])]),
+        "commit": f"{record.commit.get('id')}{' with changes' if record.commit.get('changed') else ''}",
+        "made": record.created,
+    }
+    scores = {f"{name}, %": spell(mean_intervals({"": [record]}, name)[""]) for name in record.means}
+    return {
+        "origin": facts,
+        "scores": scores,
+        "recipe": yaml.safe_dump(record.recipe, sort_keys=False, allow_unicode=True),
+    }
+
+
+def references(method: str) -> str:
+    """BibTeX entries of the papers behind a pre-training method, and of BM25, whose negatives retrievers learn from.
+
+    Args:
+        method: one-word name of the objective; one without papers of its own gives the last entry alone.
+
+    Returns:
+        The entries from the book's list; empty where the book is not there.
+
+    Example:
+        >>> [entry.split("{")[1].split(",")[0] for entry in references("simlm").split("\\n\\n")]
+        ['simlm', 'robertson2009']
+    """
+    path = places.project_root() / "book" / "references.bib"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    entries = {entry[1]: entry[0].strip() for entry in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text, re.M | re.S)}
+    return "\n\n".join(entries[key] for key in (*CITES.get(method, method).split(), "robertson2009") if key in entries)
+
+
+def _rows(facts: dict[str, Any]) -> str:
+    """A Markdown table of two columns."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {plain(name)} | {plain(value)} |" for name, value in facts.items())])
+
+
+def _fence(text: str, language: str) -> str:
+    """A block of code, whatever it holds."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def plain(value: Any) -> str:
+    r"""A value as Markdown that shows just its characters, on one line.
+
+    Example:
+        >>> plain("<b> | [a](b)")
+        '&lt;b&gt; \\| \\[a\\](b)'
+    """
+    text = " ".join(str(value).split())
+    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", html.escape(text, quote=False))

@@ -1,71 +1,208 @@
-"""The figures that pages share: measured values with their intervals, and loss curves."""
+"""One look for every figure: drawn twice, for light and for dark pages, with the same colours by role and by family.
 
-from collections.abc import Mapping, Sequence
+The page's style sheet shows the one that fits (classes ``only-light`` and ``only-dark``); in a plain notebook the light
+one is seen. Colours stay apart for readers with colour-vision deficiency and print well. A figure is made without
+pyplot; axes of one unit are shared, legends stand beside.
+"""
+
+import base64
+import html
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 from IPython.display import HTML
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
-from dr_lib.report.theme import Palette, show
+from dr_lib.lab import Record
+
+NAMES = {
+    "none": "no pre-training",
+    "mlm": "masked LM",
+    "simlm": "SimLM",
+    "cdmae": "CDMAE",
+    "encdec_mlm": "Enc-Dec MLM",
+    "encdec_rtd": "Enc-Dec RTD",
+    "autoencoder": "auto-encoder",
+    "condenser": "Condenser",
+    "cocondenser": "coCondenser",
+    "retromae": "RetroMAE",
+    "master": "MASTER",
+    "ict": "ICT",
+    "bfs": "BFS",
+    "paq": "generated questions (PAQ)",
+    "reddit": "posts (Reddit)",
+    "pair": "PAIR",
+}
+"""What a page calls a method in place of its code word."""
+FAMILIES = {
+    "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
+    "pairs of texts": "ict bfs paq reddit pair",
+    "masked words alone": "mlm maskedlm",
+    "no pre-training": "none nopretraining bertbase bert bm25",
+}
+"""Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""
+PANELS_A_ROW = 3
+
+
+class Palette(NamedTuple):
+    """Colours for one background: text, lines of the grid, what a paper printed, and series of our own."""
+
+    text: str
+    grid: str
+    paper: str
+    series: tuple[str, ...]
+
+    @property
+    def recorded(self) -> str:
+        """Colour of recorded values."""
+        return self.series[0]
+
+    @property
+    def live(self) -> str:
+        """Colour of what this machine measured."""
+        return self.series[1]
+
+
+BRIGHT = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
+LIGHT = Palette("#24292f", "#d8dee4", "#6e7781", BRIGHT)
+PALE = ("#6cb6ff", "#f0965a", "#5ac48c", "#c297eb", "#e3b341", "#f07fb2", "#adb9c4", "#56c8d0")
+DARK = Palette("#e6edf3", "#3d444d", "#9aa4af", PALE)
+LOOK = {"axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False}
+LOOK |= {"font.size": 10, "font.family": "sans-serif", "axes.titlesize": 10, "axes.titlelocation": "left"}
+LOOK |= {"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False, "legend.fontsize": 9}
+LOOK |= {"svg.fonttype": "path", "svg.hashsalt": "dr_lib"}  # with a salt of its own each drawing would have other ids
+
+
+def named(label: str) -> str:
+    """A label as a page shows it: a method's code word becomes its name, all else stays.
+
+    Example:
+        >>> named("encdec_mlm"), named("30% / 50%")
+        ('Enc-Dec MLM', '30% / 50%')
+    """
+    return NAMES.get(label, label)
+
+
+def family(label: str) -> str | None:
+    """The kind of method that a label names, before a comma or slash; None for a label that names none.
+
+    Example:
+        >>> family("Enc-Dec MLM"), family("MLM"), family("30% / 50%")
+        ('one vector for a decoder', 'masked words alone', None)
+    """
+    word = re.sub(r"[^a-z0-9]", "", re.split(r", | / ", label)[0].lower())
+    return next((name for name, words in FAMILIES.items() if word in words.split()), None)
+
+
+def tick(label: str) -> str:
+    """A label for an axis: cut if it is long, and with no dollar sign, which would begin a formula."""
+    name = named(label)
+    return (name if len(name) <= 40 else name[:39] + "…").replace("$", r"\$")
+
+
+def show(draw: Callable[[Palette], Figure], alt: str) -> HTML:
+    """Draw a figure for both backgrounds and return it as one piece of HTML.
+
+    Args:
+        draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot.
+        alt: what the figure shows, for readers who do not see it.
+
+    Returns:
+        HTML with two embedded SVG images; nothing is loaded from elsewhere.
+    """
+    text = html.escape(alt, quote=True)
+    images = "".join(
+        f'<img class="{name}"{hidden} alt="{text}" src="data:image/svg+xml;base64,{_svg(draw, palette)}">'
+        for name, hidden, palette in (("only-light", "", LIGHT), ("only-dark", ' style="display:none"', DARK))
+    )
+    return HTML(f'<div class="dr-figure">{images}</div>')
+
+
+def _svg(draw: Callable[[Palette], Figure], palette: Palette) -> str:
+    text = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
+    grid = ("axes.edgecolor", "grid.color", "xtick.color", "ytick.color")
+    colours = dict.fromkeys(text, palette.text) | dict.fromkeys(grid, palette.grid)
+    colours |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none")
+    with mpl.rc_context(LOOK | colours):
+        buffer = io.BytesIO()
+        draw(palette).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 @dataclass(frozen=True)
 class Series:
-    """One source's values, a point a label: the paper (no intervals), the record, or the live run."""
+    """One source's values, a point a label: the paper (no intervals), the records, or the live run.
+
+    Attributes:
+        name: title of its panel.
+        role: its colour, "paper", "recorded" or "live".
+        points: label -> value with interval.
+        unit: of its axis; sources of one unit share the axis.
+    """
 
     name: str
     role: str
     points: Mapping[str, Interval]
-
-
-def _panel(axes, series: Series, labels: Sequence[str], palette: Palette, unit: str, zero: bool) -> None:
-    places = {label: len(labels) - 1 - i for i, label in enumerate(labels)}
-    color = getattr(palette, series.role)
-    for label, point in series.points.items():
-        axes.plot([point.low, point.high], [places[label]] * 2, color=color, linewidth=2, alpha=0.6)
-        axes.plot(point.mean, places[label], "o", color=color, markersize=6)
-    if zero:
-        axes.axvline(0, color=palette.text, linewidth=0.8)
-    axes.set_title(series.name, loc="left", fontsize=10)
-    axes.set_xlabel(unit)
-    axes.set_yticks(range(len(labels)), reversed(labels))
-    axes.set_ylim(-0.6, len(labels) - 0.4)
+    unit: str
 
 
 def intervals(
-    series: Sequence[Series], labels: Sequence[str], *, unit: str, alt: str, zero: bool = False, rows: str = ""
+    series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "", width: float = 2.3
 ) -> HTML:
-    """Points with 95 % intervals: one panel a source, since scales differ, one line a configuration.
+    """Points with 95 % intervals: one panel a source, one line a configuration, colours by family where there are some.
 
     Args:
-        series: what to draw; a source without any point gets no panel.
+        series: what to draw; a source without any point gets no panel, without any source there is no figure.
         labels: the configurations from top to bottom.
-        unit: label of the horizontal axes, with its unit.
         alt: the figure in words.
         zero: draw a line at zero (for differences).
         rows: what the lines are, written beside the first panel.
+        width: of a panel, in inches.
     """
     filled = [one for one in series if one.points]
+    families = [name for name in FAMILIES if name in map(family, labels)]
+    by_family = len(families) > 1
+    if not filled:
+        return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.7 + 1.9 * len(filled), 0.9 + 0.32 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(1.7 + width * len(filled), 0.9 + 0.3 * len(labels)), layout="constrained")
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
+        colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"no pre-training": palette.paper}
         for axes, one in zip(panels, filled, strict=True):
-            _panel(axes, one, labels, palette, unit, zero)
+            for label, point in one.points.items():
+                colour = colours.get(family(label), palette.text) if by_family else getattr(palette, one.role)
+                place = len(labels) - 1 - list(labels).index(label)
+                axes.plot([point.low, point.high], [place] * 2, color=colour, linewidth=2, alpha=0.6)
+                axes.plot(point.mean, place, "o", color=colour, markersize=6)
+            if zero:
+                axes.axvline(0, color=palette.text, linewidth=0.8)
+            axes.set(title=one.name, xlabel=one.unit, ylim=(-0.6, len(labels) - 0.4))
+            axes.set_yticks(range(len(labels)), [tick(label) for label in reversed(labels)])
+            axes.grid(visible=False, axis="y")
+            share_unit(axes, [other for other, two in zip(panels, filled, strict=True) if two.unit == one.unit])
         panels[0].set_ylabel(rows)
+        if by_family:
+            dots = [Line2D([], [], marker="o", linestyle="", color=colours[name]) for name in families]
+            figure.legend(dots, families, loc="outside lower center", ncols=2)
         return figure
 
     return show(draw, alt)
 
 
-def smoothed(values: np.ndarray, width: int) -> np.ndarray:
-    """Centred running mean; the window shrinks at both ends so that no value is invented."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    here = np.arange(len(values))
-    low, high = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
-    return (sums[high] - sums[low]) / (high - low)
+def share_unit(axes: Axes, others: Sequence[Axes]) -> None:
+    """Let panels of one unit have one scale, so that equal lengths mean equal values."""
+    if axes is not others[0]:
+        axes.sharex(others[0])
+        axes.autoscale_view(scaley=False)
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
@@ -83,12 +220,77 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         figure = Figure(figsize=(7.2, 3.4), layout="constrained")
         axes = figure.subplots()
         for i, (label, (steps, values)) in enumerate(lines.items()):
-            color = palette.series[i % len(palette.series)]
-            dash = "-" if i < len(palette.series) else "--"
-            axes.plot(steps, smoothed(np.asarray(values, float), smooth), dash, color=color, linewidth=1.6, label=label)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
+            colour, dash = palette.series[i % 8], "-" if i < 8 else "--"
+            axes.plot(steps, smoothed(values, smooth), dash, color=colour, linewidth=1.6, label=tick(label))
+        axes.set(xlabel=x, ylabel=y)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         return figure
 
     return show(draw, alt)
+
+
+def smoothed(values: Sequence[float], width: int) -> np.ndarray:
+    """Centred running mean; the window shrinks at both ends so that no value is invented."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    here = np.arange(len(values))
+    low, high = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
+    return (sums[high] - sums[low]) / (high - low)
+
+
+def logged(records: Sequence[Record], ending: str, stage: str = "pretrained") -> dict[str, np.ndarray]:
+    """Scalars of a configuration's first seed that end in "loss" or "accuracy": "step", the parts, then their total.
+
+    Empty where the record has no such stage or scalar.
+    """
+    curve = records[0].training.get(stage, {}).get("curve", {}) if records else {}
+    parts = [*sorted(name for name in curve if name.endswith(f"_{ending}")), *[ending] * (ending in curve)]
+    return {name: np.asarray(curve[name], float) for name in ["step", *parts]} if parts else {}
+
+
+def training_curves(
+    runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained", smooth: int = 5
+) -> HTML:
+    """A panel a method, with what it logged over its training; a part has the same colour in all panels.
+
+    The total is drawn only where it has no parts: of several it is the sum, and would squeeze them.
+
+    Args:
+        runs: label -> records; those without that stage or such scalars get no panel.
+        ending: which scalars: "loss", "accuracy".
+        unit: label of the vertical axes.
+        stage: "pretrained", "retriever" or "cross_encoder".
+        smooth: width of the running mean, in logged points.
+    """
+    panels = {label: found for label, records in runs.items() if (found := logged(records, ending, stage))}
+    if not panels:
+        return HTML('<p class="dr-note">No training of this kind is recorded yet.</p>')
+    drawn = {
+        label: [name for name in found if name not in ("step", ending)] or [ending] for label, found in panels.items()
+    }
+    kinds = sorted({name for names in drawn.values() for name in names}, key=lambda name: (name == ending, name))
+
+    def draw(palette: Palette) -> Figure:
+        height = -(-len(panels) // PANELS_A_ROW)
+        figure = Figure(figsize=(7.8, 0.6 + 1.7 * height), layout="constrained")
+        across = min(len(panels), PANELS_A_ROW)
+        places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
+        for axes, (label, found) in zip(places, panels.items(), strict=False):
+            for name in drawn[label]:
+                i = kinds.index(name)
+                style = {"color": palette.series[i % 8], "linestyle": "-" if i < 8 else "--", "linewidth": 1.3}
+                axes.plot(found["step"], smoothed(found[name], smooth), **style)
+            axes.set_title(tick(label), fontsize=9)
+            axes.tick_params(labelsize=8, labelbottom=True)
+        for empty in places[len(panels) :]:
+            empty.set_visible(False)
+        lines = [
+            Line2D([], [], color=palette.series[i % 8], linestyle="-" if i < 8 else "--") for i in range(len(kinds))
+        ]
+        words = [name.removesuffix(f"_{ending}").replace("_", " ") if name != ending else ending for name in kinds]
+        figure.legend(lines, words, loc="outside right upper", fontsize=8)
+        figure.supxlabel("training step", fontsize=9)
+        figure.supylabel(unit, fontsize=9)
+        return figure
+
+    ends = "; ".join(f"{named(label)} ends at {found[[*found][-1]][-1]:.2f}" for label, found in panels.items())
+    return show(draw, f"{ending} over training for each method: {ends}.")

@@ -7,9 +7,8 @@ tokenizer's pieces and how often common words occur. Page: ideas/masks-explorer.
 
 import html
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +17,10 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.files import write_text
-from dr_lib.lab import Cache, recipe_for
+from dr_lib.lab import Cache, open_means, recipe_for
 from dr_lib.lab.material_statistics import importances, keyword_weights, ngrams
-from dr_lib.lab.way import open_means
 from dr_lib.materials import NgramCounts, word_blocks
-from dr_lib.report.masked_words import stop_words
+from dr_lib.report.tables import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 
 FOLDER = "extra/masks-explorer"
@@ -30,10 +28,11 @@ WRITTEN = ("data.js", "example.inc")
 PASSAGES, SHORTEST, LONGEST = 12, 25, 45
 MOST_WORDS = 6000
 """As many words of several pieces are in the data, the most frequent ones; others count 1 on the page."""
+WHOLE = {"max_length": 8 * LONGEST, "title": "none"}
+"""Passages whole, without their titles."""
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """What the data are made from: the tokens of a collection, their counts, importances and keyword weights."""
 
     tokenizer: PreTrainedTokenizerFast
@@ -42,29 +41,26 @@ class Sources:
     importances: TokenValues
     weights: TokenValues
 
-    @staticmethod
-    def of_pydocs() -> "Sources":
-        """Those of the built-in collection; stages are kept, so that only the first call takes long."""
-        recipe = recipe_for(collection="pydocs")
-        means, cache = open_means(recipe), Cache()
-        store = TokenStore.open(cache.get(means.passages) / "store")
-        counts = NgramCounts.open(cache.get(ngrams(means)) / "counts")
-        values, weights = (
-            TokenValues.open(cache.get(make(means)) / "values", store) for make in (importances, keyword_weights)
-        )
-        return Sources(load_tokenizer(recipe.base), store, counts, values, weights)
+
+def pydocs_sources() -> Sources:
+    """Those of the built-in collection; stages are kept, so that only the first call takes long."""
+    recipe, cache = recipe_for(collection="pydocs"), Cache()
+    means = open_means(recipe)
+    store = TokenStore.open(cache.get(means.passages) / "store")
+    counts = NgramCounts.open(cache.get(ngrams(means)) / "counts")
+    values = (TokenValues.open(cache.get(make(means)) / "values", store) for make in (importances, keyword_weights))
+    return Sources(load_tokenizer(recipe.base), store, counts, *values)
 
 
 def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
     """Write the data and the picture into the staged source of the book; by default those of PyDocs."""
-    sources = sources or Sources.of_pydocs()
+    sources = sources or pydocs_sources()
     rows = chosen_rows(sources)
     data = json.dumps(explorer_data(sources, rows), ensure_ascii=True, separators=(",", ":"))
     texts = (f"window.masksExplorerData = {data};\n", example(sources, rows[0]))
-    paths = [to / FOLDER / name for name in WRITTEN]
-    for path, text in zip(paths, texts, strict=True):
-        write_text(path, text)
-    return paths
+    for name, text in zip(WRITTEN, texts, strict=True):
+        write_text(to / FOLDER / name, text)
+    return [to / FOLDER / name for name in WRITTEN]
 
 
 def chosen_rows(sources: Sources) -> np.ndarray:
@@ -80,8 +76,8 @@ def chosen_rows(sources: Sources) -> np.ndarray:
         pieces = np.bincount(rows, block.sizes[body], minlength=len(words))
         good = (words >= SHORTEST) & (words <= LONGEST) & (plain >= 0.87 * words) & (pieces <= 1.15 * words)
         fit.append(block.first + good.nonzero()[0])
-    found = np.concatenate(fit)
-    return found[np.linspace(0, len(found) - 1, min(PASSAGES, len(found))).astype(int)]
+    rows = np.concatenate(fit)
+    return rows[np.linspace(0, len(rows) - 1, min(PASSAGES, len(rows))).astype(int)]
 
 
 def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
@@ -96,7 +92,7 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     ids = [i for i in range(sources.store.vocab_size) if i not in special]
     longer = common_words(sources)
     return {
-        "passages": [passage(sources, int(row)) for row in rows],
+        "passages": [_passage(sources, int(row)) for row in rows],
         "pieces": sources.tokenizer.convert_ids_to_tokens(ids),
         "pieceCounts": sources.counts.unigrams[ids].tolist(),
         "words": list(longer),
@@ -106,71 +102,60 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     }
 
 
-def passage(sources: Sources, row: int) -> dict[str, Any]:
+def batch_of(sources: Sources, row: int) -> tuple[TokenBatch, Tensor]:
+    """One passage as a batch with its importances, and its keyword weights."""
+    batch = sources.importances.attach(sources.store.batch(np.array([row]), **WHOLE), **WHOLE)
+    return batch, sources.weights.batch(batch.rows.numpy(), **WHOLE)
+
+
+def _passage(sources: Sources, row: int) -> dict[str, Any]:
     """One passage without its title: a label and its words."""
-    batch = sources.importances.attach(batch_of(sources, [row]), max_length=LONGEST * 8, title="none")
-    maskable = ~batch.special[0]
-    pieces = sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][maskable])
-    starts = batch.word_start[0][maskable].nonzero()[:, 0].tolist()
-    values, weights = batch.values[0][maskable], weights_of(sources, batch)[0][maskable]
-    words = [
-        [[piece.removeprefix("##") for piece in pieces[start:end]], round(1 / weights[start].item()),
-         round(values[start].item(), 2)]
-        for start, end in zip(starts, [*starts[1:], len(pieces)], strict=True)
-    ]  # fmt: skip
+    batch, weights = batch_of(sources, row)
+    inside = ~batch.special[0]
+    pieces = [p.removeprefix("##") for p in sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][inside])]
+    starts = batch.word_start[0][inside].nonzero()[:, 0].tolist()
+    counts, values = (1 / weights[0][inside]).round().int().tolist(), batch.values[0][inside].tolist()
+    spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
+    words = [[pieces[start:end], counts[start], round(values[start], 2)] for start, end in spans]
     return {"title": " ".join("".join(word[0]) for word in words[:7]) + " …", "words": words}
-
-
-def batch_of(sources: Sources, rows: list[int]) -> TokenBatch:
-    """Passages whole, without their titles."""
-    return sources.store.batch(np.array(rows), max_length=LONGEST * 8, title="none")
-
-
-def weights_of(sources: Sources, batch: TokenBatch) -> Tensor:
-    """Keyword weights of such a batch."""
-    return sources.weights.batch(batch.rows.numpy(), max_length=LONGEST * 8, title="none")
 
 
 def common_words(sources: Sources) -> dict[str, int]:
     """The most frequent words of several pieces, and how often they occur."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for block in sources.counts.blocks(sources.store):
         numbers, long = sources.counts.words.number(block), (block.sizes > 1).nonzero()[0]
         for i in long[np.unique(numbers[long], return_index=True)[1]]:
             ids = block.pieces[block.starts[i] : block.starts[i] + block.sizes[i]]
             pieces = sources.tokenizer.convert_ids_to_tokens(ids.tolist())
-            name = "".join(piece.removeprefix("##") for piece in pieces)
-            found[name] = int(sources.counts.unigrams[numbers[i]])
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:MOST_WORDS])
+            counts["".join(piece.removeprefix("##") for piece in pieces)] = int(sources.counts.unigrams[numbers[i]])
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_WORDS])
 
 
 def example(sources: Sources, row: int) -> str:
     """One passage under each mask of `masking`, as escaped HTML."""
-    batch, source = batch_of(sources, [int(row)]), torch.Generator().manual_seed(0)
-    values = sources.importances.attach(batch, max_length=LONGEST * 8, title="none").values
+    source = torch.Generator().manual_seed(0)
+    batch, weights = batch_of(sources, int(row))
     encoder = masking.whole_word(batch, 0.3, source)
     superset = masking.superset(batch, encoder, 0.5, source, encoder_rate=0.3)
-    drawn: dict[str, tuple[Tensor, Tensor | None]] = {
+    important = masking.importance(batch, batch.values, 0.5, source)
+    complement = masking.complementary(batch, encoder)
+    row_of_tenth = masking.per_row(batch, 0.5, source)[:, 10]
+    masks: dict[str, tuple[Tensor, Tensor | None]] = {
         "uniform: single tokens at random, 15 % (BERT)": (masking.uniform(batch, 0.15, source), None),
         "whole_word: whole words at random, 30 % (encoders)": (masking.whole_word(batch, 0.3, source), None),
         "superset: an encoder's 30 % and more, 50 % in all (SimLM's decoder)": (superset, encoder),
-        "importance: the words that tell most, 50 % (CDMAE's decoder)": (
-            masking.importance(batch, values, 0.5, source), None,
-        ),
-        "keyword: drawn by 1 / count, 50 % (MASTER's decoder)": (
-            masking.keyword(batch, weights_of(sources, batch), 0.5, source), None,
-        ),
-        "complementary: what the encoder sees (another decoder of MASTER)": (
-            masking.complementary(batch, encoder), encoder,
-        ),
-        "per_row: the row of the tenth token, 50 % (RetroMAE's decoder)": (
-            masking.per_row(batch, 0.5, source)[:, 10], None,
-        ),
-    }  # fmt: skip
+        "importance: the words that tell most, 50 % (CDMAE's decoder)": (important, None),
+        "keyword: drawn by 1 / count, 50 % (MASTER's decoder)": (masking.keyword(batch, weights, 0.5, source), None),
+        "complementary: what the encoder sees (another decoder of MASTER)": (complement, encoder),
+        "per_row: the row of the tenth token, 50 % (RetroMAE's decoder)": (row_of_tenth, None),
+    }
     pieces = sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    texts = {html.escape(name): _spans(batch, pieces, *one) for name, one in drawn.items()}
-    lines = "".join(f"<dt>{name}</dt><dd class='text'>{text}</dd>" for name, text in texts.items())
-    return f"<div class='dr-masks'><dl>{lines}</dl></div>\n"
+    lines = (
+        f"<dt>{html.escape(name)}</dt><dd class='text'>{_spans(batch, pieces, *one)}</dd>"
+        for name, one in masks.items()
+    )
+    return f"<div class='dr-masks'><dl>{''.join(lines)}</dl></div>\n"
 
 
 def _spans(batch: TokenBatch, pieces: list[str], mask: Tensor, encoder: Tensor | None) -> str:

@@ -1,9 +1,9 @@
-"""From records to the numbers of a page: means with intervals, and paired differences between configurations.
+"""From records to the numbers of a page: means with intervals, paired differences, and what a page may show at all.
 
 The one place where a record becomes a number; tables and figures only show what comes out of here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from dr_lib.evaluation import (
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.lab.records import Record, load_records, recorded_folder
+from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.verdicts import SCALES, records_for
 
 Runs = Mapping[str, Sequence[Record]]
+"""Label -> records, one a seed."""
+Pair = tuple[str, str]
+"""(first, second) labels; a difference is first minus second."""
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
@@ -27,10 +30,14 @@ def recorded(study: str) -> dict[str, list[Record]]:
     Args:
         study: name of the study, e.g. "simlm/table08".
     """
-    found: dict[str, list[Record]] = {}
-    for record in records_for(study):
-        found.setdefault(record.label, []).append(record)
-    return found
+    return _by_label(records_for(study))
+
+
+def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
+    """The book's own records of a study over many collections: collection -> label -> records by seed."""
+    records = next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
+    names = dict.fromkeys(record.data["collection"]["name"] for record in records)
+    return {name: _by_label([r for r in records if r.data["collection"]["name"] == name]) for name in names}
 
 
 def recorded_studies(prefix: str) -> list[str]:
@@ -39,10 +46,22 @@ def recorded_studies(prefix: str) -> list[str]:
     return sorted({record.study for record in records if record.study.startswith(prefix)})
 
 
+def _by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(record.label, []).append(record)
+    return runs
+
+
+def presentable(runs: Runs) -> Runs:
+    """The runs that a page may show: smoke runs only prove that everything works, so they are left out."""
+    return {label: records for label, records in runs.items() if records and records[0].scale != "smoke"}
+
+
 def spell_data(runs: Runs) -> str:
     """What some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
 
-    Runs on different data are told one after the other; without any run the text is empty.
+    Runs on different data are named one after the other; without any run the text is empty.
     """
     records = [record for own in runs.values() for record in own]
     return "; ".join(dict.fromkeys(map(_spell_data, records)))
@@ -52,6 +71,11 @@ def _spell_data(record: Record) -> str:
     collection = record.data["collection"]
     size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
     return f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale"
+
+
+def spell_seeds(number: int) -> str:
+    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} seed{'s' if number != 1 else ''}"
 
 
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
@@ -73,56 +97,47 @@ def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     return 100.0 * np.stack([record.per_query(measure) for record in records]).astype(np.float64)
 
 
+def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> np.ndarray:
+    """Differences per seed and query `[seeds, queries]`, in percentage points, over the seeds that both have.
+
+    Raises:
+        InputError: the two were measured on different queries, or share no seed.
+    """
+    sides = [{record.seed: record for record in side} for side in (first, second)]
+    seeds = sorted(set(sides[0]) & set(sides[1]))
+    if not seeds or first[0].query_ids != second[0].query_ids:
+        problem = "different queries" if seeds else "no seed in common"
+        raise InputError(problem, where=f"{first[0].label} and {second[0].label}", fix="Run both anew.")
+    one, other = (per_query([side[seed] for seed in seeds], measure) for side in sides)
+    return one - other
+
+
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     """Label -> mean over queries and seeds in percent, with its 95 % bootstrap interval.
 
     Raises:
         InputError: two configurations were measured on different queries.
     """
-    filled = {label: records for label, records in runs.items() if records}
-    scores = [per_query(records, measure) for records in filled.values()]
-    return dict(zip(filled, bootstrap_intervals(scores), strict=True)) if filled else {}
-
-
-Pair = tuple[str, str]
+    filled = {label: per_query(records, measure) for label, records in runs.items() if records}
+    return dict(zip(filled, bootstrap_intervals(list(filled.values())), strict=True)) if filled else {}
 
 
 def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:
     """First minus second of each pair that was run: mean paired difference per query in points, with its interval."""
-    found = {pair: paired(runs[pair[0]], runs[pair[1]], measure) for pair in pairs if _both_run(pair, runs)}
-    return dict(zip(found, bootstrap_intervals(list(found.values())), strict=True)) if found else {}
-
-
-def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """The smallest difference in points that the queries of each pair would have shown (power 0.8, level 0.05)."""
-    return {
-        pair: smallest_detectable_difference(paired(runs[pair[0]], runs[pair[1]], measure))
-        for pair in pairs
-        if _both_run(pair, runs)
-    }
+    return _of_pairs(pairs, runs, measure, bootstrap_intervals)
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
     """p-value of each pair that was run: randomisation test of the paired difference, with Holm's correction."""
-    found = {pair: paired(runs[pair[0]], runs[pair[1]], measure) for pair in pairs if _both_run(pair, runs)}
-    return dict(zip(found, map(float, holm(randomisation_tests(list(found.values())))), strict=True)) if found else {}
+    return _of_pairs(pairs, runs, measure, lambda columns: map(float, holm(randomisation_tests(columns))))
 
 
-def _both_run(pair: Pair, runs: Runs) -> bool:
-    return all(runs.get(label) for label in pair)
+def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
+    """The smallest difference in points that the queries of each pair would have shown (power 0.8, level 0.05)."""
+    return _of_pairs(pairs, runs, measure, lambda columns: map(smallest_detectable_difference, columns))
 
 
-def paired(better: Sequence[Record], worse: Sequence[Record], measure: str) -> np.ndarray:
-    """Differences per seed and query `[seeds, queries]`, in percentage points, over the seeds that both have.
-
-    Raises:
-        InputError: the two were measured on different queries, or share no seed.
-    """
-    seeds = sorted({record.seed for record in better} & {record.seed for record in worse})
-    if not seeds:
-        raise InputError("no seed in common", where=f"{better[0].label} and {worse[0].label}", fix="Run both anew.")
-    if better[0].query_ids != worse[0].query_ids:
-        raise InputError("different queries", where=f"{better[0].label} and {worse[0].label}", fix="Run both anew.")
-    sides = [{record.seed: record for record in side} for side in (better, worse)]
-    first, second = ([side[seed] for seed in seeds] for side in sides)
-    return per_query(first, measure) - per_query(second, measure)
+def _of_pairs(pairs: Sequence[Pair], runs: Runs, measure: str, judge: Callable) -> dict[Pair, Interval | float]:
+    run = [pair for pair in pairs if all(runs.get(label) for label in pair)]
+    columns = [paired(runs[first], runs[second], measure) for first, second in run]
+    return dict(zip(run, judge(columns), strict=True)) if run else {}

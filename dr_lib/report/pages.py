@@ -1,27 +1,40 @@
-"""Pages that are made from what is there: status, claims, data sheets, the embedded base model. Page: reference/status.
+"""Pages that are made from what is there: status, claims, data sheets, the base model, and what the first page shows.
 
-Everything they show comes from records, from executed notebooks or from installed packages; nothing is typed here.
+Everything comes from records, from executed notebooks or from installed packages; nothing is typed here. Pages:
+reference/status, reference/claims, reference/data, reference/base-model.
 """
 
+import html
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from IPython.display import HTML
 
-from dr_lib import places
+from dr_lib import collections, places
+from dr_lib.evaluation import load_papers
 from dr_lib.files import read_json, write_text
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.spelling import spell_seconds
-from dr_lib.lab.verdicts import SCALES, ledger
-from dr_lib.report.claims_page import claims_tables, counts_table, write_found
+from dr_lib.lab.verdicts import SCALES, ledger, study_of
+from dr_lib.report.comparison import TIMED, Comparison, page_of
 from dr_lib.report.figures import curves
 from dr_lib.report.masks_explorer import write_explorer
-from dr_lib.report.tables import Cell, link, table
+from dr_lib.report.measured import mean_intervals, recorded, spell_data, spell_seeds
+from dr_lib.report.tables import Cell, badge, link, table
 from dr_lib.training import machine
 
-RECORDS_FROM_REFERENCE = "../book/records"
+STATES = ("held", "reversed", "inconclusive", "not run")
+FIRST_PAGE = ("extra/found/claims.inc", "extra/found/methods.inc")
+"""Parts of the first page, in the staged source of the book."""
+RECORDS = "../book/records"
+"""Where records lie as seen from a page of the folder `reference`."""
+MEASURE = "MRR@10"
+
+Entry = Mapping[str, Any]
+"""A claim with its verdict, as `lab.ledger` gives it."""
 
 
 def write_pages(to: Path) -> list[Path]:
@@ -37,17 +50,17 @@ def write_pages(to: Path) -> list[Path]:
     if places.records_root().is_dir():
         shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
     entries = ledger()
-    makers: dict[str, Callable[[Path], str]] = {
-        "reference/claims.md": lambda _: claims_page(entries),
-        "reference/status.md": status_page,
-        "reference/data.md": data_page,
-        "reference/base-model.md": base_page,
+    pages = {
+        "reference/claims.md": claims_page(entries),
+        "reference/status.md": status_page(to),
+        "reference/data.md": data_page(),
+        "reference/base-model.md": base_page(),
     }
-    for name, make in makers.items():
-        write_text(to / name, make(to))
+    parts = zip(FIRST_PAGE, (counts_table(entries, "reference/claims.html").data, methods_figure().data), strict=True)
+    for name, text in (*pages.items(), *parts):
+        write_text(to / name, text)
     write_explorer(to)
-    write_found(to, entries)
-    return [to / name for name in makers]
+    return [to / name for name in pages]
 
 
 def _page(title: str, *parts: str | HTML) -> str:
@@ -68,7 +81,7 @@ def status_page(to: Path) -> str:
         table(["machine", ""], host, caption="Where the notebooks of this copy were executed."),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
-        table(["notebook", "scale", "seconds"], notebook_rows(to), caption="Executed for this copy."),
+        table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
         " digests of the data and of every stage, the machine and the commit.",
@@ -76,77 +89,127 @@ def status_page(to: Path) -> str:
     )
 
 
-def _plain(value: Any) -> Cell:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "yes" if value is True else "no" if value is False else value
-
-
-def notebook_rows(to: Path) -> list[Sequence[Cell]]:
+def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     """Name, scale and wall seconds of each executed notebook, from what papermill left in it."""
     rows: list[Sequence[Cell]] = []
     for path in sorted((to / "notebooks").rglob("*.ipynb")):
         run = read_json(path)["metadata"].get("papermill", {})
         page = path.relative_to(to).with_suffix("").as_posix()
-        rows.append(
-            [
-                link(page.removeprefix("notebooks/"), f"../{page}.html"),
-                run.get("parameters", {}).get("scale"),
-                run.get("duration"),
-            ]
-        )
+        name = link(page.removeprefix("notebooks/"), f"../{page}.html")
+        rows.append([name, run.get("parameters", {}).get("scale"), run.get("duration")])
     return rows
 
 
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
-    records = load_records(recorded_folder(scale))
     columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made"]
-    if not records:
-        return ""
-    return table(columns, [_record_row(record) for record in records], caption=f"Records at {scale} scale.")
+    rows = [_record_row(record) for record in load_records(recorded_folder(scale))]
+    return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
 
 
 def _record_row(record: Record) -> list[Cell]:
-    split = record.recipe["evaluation"]["split"]
-    commit = str(record.commit.get("id") or "unknown")[:10] + (" (changed)" if record.commit.get("changed") else "")
-    gpus = record.machine.get("gpus") or []
+    data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
         record.study,
-        link(record.label, f"{RECORDS_FROM_REFERENCE}/{record.scale}/{record.file_name}"),
+        link(record.label, f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
-        f"{record.data['collection']['name']} ({record.data['collection']['digest'][:10]})",
-        record.data["collection"].get(f"{split}_queries"),
+        f"{data['name']} ({data['digest'][:10]})",
+        data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
-        gpus[0] if gpus else str(record.machine.get("cpu")),
-        commit,
+        (record.machine.get("gpus") or [str(record.machine.get("cpu"))])[0],
+        str(record.commit.get("id") or "unknown")[:10] + (" (changed)" if record.commit.get("changed") else ""),
         record.created[:10],
     ]
 
 
-def claims_page(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Every claim of the five papers with its verdict; entries as `lab.verdicts.ledger` gives them."""
+def claims_page(entries: Sequence[Entry]) -> str:
+    """Every claim of the five papers with its verdict; a heading and two tables for each paper."""
+    parts: list[str | HTML] = []
+    for key, paper in load_papers().items():
+        pages = {claim.id: page_of(study_of(key, claim)) for claim in paper.claims}
+        own = [(entry, _source(entry, pages[entry["claim"]])) for entry in entries if entry["paper"] == key]
+        judged = [[entry["statement"], source, *_verdict(entry)] for entry, source in own if entry["scale"]]
+        untested = [[entry["statement"], source] for entry, source in own if not entry["scale"]]
+        columns, name = ["claim", "in the paper", "verdict", "records", "in words"], short_name(key)
+        parts.append(f"## {name}")
+        if judged:
+            parts.append(table(columns, judged, caption=f"{name}: claims that our records speak about."))
+        if untested:
+            parts.append(table(columns[:2], untested, caption=f"{name}: claims not yet tested."))
     return _page(
         "All claims",
-        "What the five papers claim of their tables and figures, in our words, and what the book's records say to it."
-        " The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib ledger`"
-        " prints them. *Not run* beside records means that a row of the claim has none, or that the claim is about a"
-        " measure that was not taken; the claim's own page may judge it by another measure. A link leads to the page"
-        " that runs the table.",
+        "What the five papers claim about their tables and figures, in our words, and what our records say about each"
+        " claim. The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib"
+        " ledger` prints them. *Not run* beside records means that a row of the claim has none, or that the claim is"
+        " about a measure that was not taken; the claim's own page may judge it by another measure. A link leads to the"
+        " page that runs the table.",
         counts_table(entries),
-        *claims_tables(entries),
+        *parts,
     )
 
 
-def data_page(to: Path) -> str:
-    """The collections behind the records, with sizes and digests."""
+def counts_table(entries: Sequence[Entry], to_page: str = "") -> HTML:
+    """How many claims of each paper came out how; `to_page` leads to the page of all claims."""
+    rows: list[list[Cell]] = []
+    for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
+        states = Counter(entry["state"] for entry in entries if key in (None, entry["paper"]))
+        name = link(short_name(key), f"{to_page}#{short_name(key).lower()}") if key else "all"
+        rows.append([name, states.total(), *(states[state] or None for state in STATES)])
+    return table(["paper", "claims", *STATES], rows, caption="What our records say about the claims of the papers.")
+
+
+def _source(entry: Entry, page: str | None) -> Cell:
+    """Where the paper says it, with a link where a page of the book runs that table."""
+    return link(entry["source"], f"../{page}.html") if page else entry["source"]
+
+
+def _verdict(entry: Entry) -> list[Cell]:
+    records = f"{entry['collection']}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}"
+    return [badge(entry["state"]), records, entry["note"] or None]
+
+
+def short_name(key: str) -> str:
+    """A paper's name as the pages spell it: the title of its own page.
+
+    Example:
+        >>> short_name("dpr_paq"), short_name("simlm")
+        ('DPR-PAQ', 'SimLM')
+    """
+    page = places.project_root() / "book" / "papers" / f"{key}.md"
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def methods_figure() -> HTML:
+    """What each recorded pre-training method adds to none, largest gain first; a sentence where nothing is recorded."""
+    runs = {label: records for label, records in recorded(TIMED).items() if label != "BM25"}
+    means = mean_intervals(runs, MEASURE)
+    if "none" not in means:
+        return HTML("<p>Nothing is recorded yet.</p>")
+    labels = sorted(means, key=lambda label: -means[label].mean)
+    figure = Comparison(TIMED, {}, MEASURE, records=runs).differences_figure("none", labels)
+    caption = (
+        f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base model fine-tuned"
+        f" directly reaches {means['none'].mean:.1f} %. Recorded: {spell_data(runs)}, {spell_seeds(len(runs['none']))}."
+    )
+    return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
+
+
+def data_page() -> str:
+    """The collections behind the records, with sizes and digests, and the built-in one."""
     seen: dict[str, dict[str, Any]] = {}
-    for scale in SCALES:
-        for record in load_records(recorded_folder(scale)):
-            data = record.data["collection"]
-            seen.setdefault(data["digest"], data | {"studies": set()})["studies"].add(record.study)
-    rows = [_data_row(data) for data in seen.values()]
+    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
+        data = record.data["collection"]
+        seen.setdefault(data["digest"], data | {"studies": set()})["studies"].add(record.study)
+    sizes = ("passages", "train_queries", "test_queries")
+    rows = [
+        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
+        for data in seen.values()
+    ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
+    pydocs = collections.load("pydocs")
+    queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
+    facts = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:16]]]
+    facts += [[name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
     return _page(
         "Data sheets",
         "A collection is passages, queries and judgements. Its digest is computed over the content alone, so that a"
@@ -154,38 +217,23 @@ def data_page(to: Path) -> str:
         "## Behind the records",
         table(columns, rows, caption="Collections that records were made on.") if rows else "There is no record yet.",
         "## The built-in collection",
-        _pydocs_sheet(),
+        table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
     )
 
 
-def _data_row(data: dict[str, Any]) -> list[Cell]:
-    studies = ", ".join(sorted(data["studies"]))
-    return [
-        data["name"], data.get("passages"), data.get("train_queries"), data.get("test_queries"), data["digest"][:16],
-        studies,
-    ]  # fmt: skip
+def _plain(value: Any) -> Cell:
+    """A fact as one line."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_plain(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
-def _pydocs_sheet() -> HTML:
-    from dr_lib import collections
-
-    pydocs = collections.load("pydocs")
-    queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
-    rows = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:16]]]
-    rows += [[name, _told(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
-    return table(["PyDocs", ""], rows, caption="PyDocs as built for this copy.")
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_told(one)}" for name, one in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def base_page(to: Path) -> str:
+def base_page() -> str:
     """The embedded base model's card: what it was made from, how, and its loss curve."""
     record = read_json(places.embedded_base() / "record.json")
-    recipe, training = record["recipe"], record["training"]
+    recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
         [part["name"], part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
         for part in record["text"]
@@ -200,8 +248,8 @@ def base_page(to: Path) -> str:
         ["precision", training["precision"]],
         ["wall time", spell_seconds(training["wall_seconds"])],
         ["machine", record["machine"]["cpu"]],
-        ["held-out loss, nats", round(record["held_out"]["loss"], 3)],
-        ["held-out accuracy at masked pieces", round(record["held_out"]["encoder_accuracy"], 3)],
+        ["held-out loss, nats", round(held_out["loss"], 3)],
+        ["held-out accuracy at masked pieces", round(held_out["encoder_accuracy"], 3)],
         ["commit", str(record["commit"]["id"])[:10]],
         ["made", record["created"][:10]],
     ]

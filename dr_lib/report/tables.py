@@ -1,11 +1,32 @@
-"""Tables of a page: plain HTML, every cell escaped, numbers aligned, wide ones scrolling inside their own frame."""
+"""Tables of a page: plain HTML, every cell escaped, numbers aligned; what systems found for a query, here and there.
+
+Queries and passages are text of a collection: in HTML every character of them is escaped, and no control character
+reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
+"""
 
 import html
 import re
-from collections.abc import Sequence
+import unicodedata
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 
+import numpy as np
+from datasets import Dataset
 from IPython.display import HTML
+
+from dr_lib.evaluation import Case, Interval, flips
+from dr_lib.lab import Answer, Hit, Record
+from dr_lib.lab.finished import collection_of, ranking_of
+from dr_lib.retrieval import Ranking, judged_rows
+
+LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
+SNIPPET, EXCERPT, LEAD = 240, 40, 8
+"""Longest passage shown for a search in letters, in a case table in words, and words before the first marked one."""
+NARROWEST, GAP = 30, "  "
+"""Columns of a terminal that one system needs; with fewer, systems stand one below the other."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +37,6 @@ class Markup:
     number: bool = False
 
 
-LONG_WORD = re.compile(r"\S{25,}")
-JOINT = re.compile(r"(?<=[._/])(?=[^._/])")
 Cell = str | float | int | Markup | None
 
 
@@ -41,6 +60,27 @@ def badge(state: str) -> Markup:
     return Markup(f'<span class="verdict verdict-{html.escape(state.replace(" ", "-"))}">{html.escape(state)}</span>')
 
 
+def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
+    """A value with its interval as safe text.
+
+    Example:
+        >>> spell(Interval(1.26, 0.5, 2.0), sign=True)
+        '+1.3 [+0.5, +2.0]'
+    """
+    form = f"{{:{'+' if sign else ''}.{digits}f}}"
+    values = (round(value, digits) + 0.0 for value in (interval.mean, interval.low, interval.high))  # no "-0.0"
+    return "{} [{}, {}]".format(*map(form.format, values))
+
+
+def interval_cell(interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False) -> Cell:
+    """The same as a cell: the interval small, the value in bold where it is the best of its column."""
+    if interval is None:
+        return None
+    mean, bounds = spell(interval, sign, digits).split(" ", 1)
+    mean = f"<strong>{mean}</strong>" if best else mean
+    return Markup(f'{mean} <span class="interval">{bounds}</span>', number=True)
+
+
 def _cell(value: Cell, digits: int) -> str:
     if value is None:
         return '<td class="empty">&ndash;</td>'
@@ -48,9 +88,11 @@ def _cell(value: Cell, digits: int) -> str:
         return f'<td class="number">{value.html}</td>' if value.number else f"<td>{value.html}</td>"
     if isinstance(value, bool | str):
         return f"<td>{soft(str(value))}</td>"
-    if isinstance(value, int):
-        return f'<td class="number">{value:,}</td>'
-    return f'<td class="number">{value:.{digits}f}</td>'
+    return (
+        f'<td class="number">{value:,}</td>'
+        if isinstance(value, int)
+        else f'<td class="number">{value:.{digits}f}</td>'
+    )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1) -> HTML:
@@ -61,16 +103,219 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
         rows: cells; strings are escaped, floats rounded to `digits`, None becomes a dash.
         caption: what the table shows and in which unit; it stands above the table.
         digits: decimals of floats.
-
-    Raises:
-        ValueError: a row has another number of cells than there are columns.
     """
-    for row in rows:
-        if len(row) != len(columns):
-            raise ValueError(f"a row of {len(row)} cells in a table of {len(columns)} columns: {row!r}")
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
     body = "".join("<tr>" + "".join(_cell(cell, digits) for cell in row) + "</tr>" for row in rows)
     return HTML(
         f'<div class="dr-table"><table class="table"><caption>{html.escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def bullets(sentences: Sequence[str]) -> HTML:
+    """Sentences of safe HTML as a list."""
+    return HTML('<ul class="dr-list">' + "".join(f"<li>{sentence}</li>" for sentence in sentences) + "</ul>")
+
+
+def folded(summary: str, *parts: HTML) -> HTML:
+    """Something that a reader opens by a click: an escaped line, and below it what it hides."""
+    inside = "".join(part.data for part in parts)
+    return HTML(f'<details class="dr-folded"><summary>{html.escape(summary)}</summary>{inside}</details>')
+
+
+def flips_table(first: Record, second: Record, measure: str, *, shown: int = 3) -> HTML:
+    """What a change of the recipe won and lost: queries that only one of two runs answers, and how many there are.
+
+    Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one kind alone would
+    prove whatever they were chosen for.
+
+    Args:
+        first, second: records of runs of this machine on the same queries.
+        measure: a query counts as answered where it is above 0, e.g. "MRR@10".
+        shown: cases of either kind.
+
+    Raises:
+        InputError: runs on different queries, or not made on this machine.
+    """
+    collection, split = collection_of(first), first.recipe["evaluation"]["split"]
+    data = (collection.queries(split), collection.passages, collection.qrels(split))
+    rankings = {record.label: ranking_of(record) for record in (first, second)}
+    parts = []
+    for one, other in ((first, second), (second, first)):
+        cases = flips(one.measured, other.measured, measure)
+        part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
+        number = f"{len(cases)} of {len(one.query_ids)} queries"
+        caption = f"Answered by {other.label}, missed by {one.label} ({measure} 0): {number}{part}."
+        parts.append(cases_table(cases[:shown], rankings, *data, caption=caption).data)
+    together = HTML("".join(parts))
+    return (
+        folded("Queries of this build's smoke run, to see what is shown", together)
+        if first.scale == "smoke"
+        else together
+    )
+
+
+def cases_table(
+    cases: Sequence[Case],
+    rankings: Mapping[str, Ranking],
+    queries: Dataset,
+    passages: Dataset,
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    caption: str,
+) -> HTML:
+    """One line a query and system: rank of the first relevant passage, and what was put first, shared words marked.
+
+    Args:
+        cases: queries to show, such as the first few of `evaluation.flips`.
+        rankings: system -> its ranking.
+        queries: columns id and text.
+        passages: the collection, columns id, title and text.
+        qrels: query id -> passage id -> grade.
+        caption: what is shown, and by which rule the cases were chosen.
+    """
+    ids = [case.query_id for case in cases]
+    texts = {row["id"]: row["text"] for row in queries if row["id"] in set(ids)}
+    rows: list[list[Cell]] = []
+    for query, relevant in zip(ids, judged_rows(qrels, ids, passages["id"]), strict=True):
+        for number, (system, ranking) in enumerate(rankings.items()):
+            ranked = np.asarray(ranking.rows[ranking.query_ids.index(query)])
+            name = "" if number else texts[query]  # a query is written once, above all systems' lines
+            rows.append([name, system, *_first_found(ranked[ranked >= 0], relevant, texts[query], passages)])
+    columns = ["query", "system", "first relevant", "first is relevant", "put first"]
+    return table(columns, rows, caption=caption)
+
+
+def _first_found(ranked: np.ndarray, relevant: np.ndarray, query: str, passages: Dataset) -> list[Cell]:
+    """Rank of the first relevant passage, whether the first one is relevant, and an excerpt of it."""
+    hits = np.flatnonzero(np.isin(ranked, relevant))
+    rank: Cell = int(hits[0]) + 1 if len(hits) else f"not in {len(ranked)}"
+    if not len(ranked):
+        return [rank, None, None]
+    first = passages[int(ranked[0])]
+    title = f"<b>{soft(first['title'])}</b> " if first["title"] else ""
+    return [rank, "yes" if ranked[0] in relevant else "no", Markup(title + marked(first["text"], query))]
+
+
+@cache
+def stop_words() -> frozenset[str]:
+    """scikit-learn's list of English stop words, lower case."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # takes a second to load
+
+    return ENGLISH_STOP_WORDS
+
+
+def marked(text: str, query: str, words: int = EXCERPT) -> str:
+    """An excerpt of a text as safe HTML, the words of the query in `<mark>`; stop words and single letters stay plain.
+
+    The excerpt begins a little before the first marked word.
+
+    Example:
+        >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
+        'The <mark>cat</mark> &lt;b&gt;<mark>sat</mark>&lt;/b&gt; on a mat.'
+    """
+    wanted = {word for word in WORD.findall(query.lower()) if len(word) > 1} - stop_words()
+    parts = text.split()
+    hits = [any(word in wanted for word in WORD.findall(part.lower())) for part in parts]
+    start = max(0, hits.index(True) - LEAD) if any(hits) else 0
+    excerpt = " ".join(_mark(part, wanted) for part in parts[start : start + words])
+    return ("&hellip; " if start else "") + excerpt + (" &hellip;" if start + words < len(parts) else "")
+
+
+def _mark(part: str, wanted: set[str]) -> str:
+    """One piece between spaces: its words escaped and marked, what stands between them escaped."""
+    pieces = re.split(r"(\w+)", part)
+    safe = ((piece.lower() in wanted, html.escape(piece)) for piece in pieces)
+    return "".join(f"<mark>{piece}</mark>" if hit else piece for hit, piece in safe)
+
+
+def search_table(answer: Answer) -> HTML:
+    """What several systems found for a query: one column a system, relevant passages marked, scores below the text."""
+    depth = max(map(len, answer.hits.values()), default=0)
+    rows: list[list[Cell]] = []
+    for place in range(depth):
+        hits = (found[place] if place < len(found) else None for found in answer.hits.values())
+        rows.append([place + 1, *(Markup(_hit(hit)) if hit else None for hit in hits)])
+    caption = " ".join([f"Found for: {answer.query}", *(f"({line})" for line in _judged(answer))])
+    return table(["rank", *answer.hits], rows, caption=caption)
+
+
+def _hit(hit: Hit) -> str:
+    title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
+    mark = ' <span class="verdict verdict-held">relevant</span>' if hit.grade else ""
+    text = hit.text if len(hit.text) <= SNIPPET else hit.text[:SNIPPET].rsplit(" ", 1)[0] + " …"
+    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, {soft(hit.id)}</small>{mark}"
+
+
+def search_text(answer: Answer, width: int = 100) -> str:
+    """The same for a terminal, in columns that fit it.
+
+    Args:
+        answer: of a `Searcher`.
+        width: columns of the terminal.
+
+    Returns:
+        The query, a line on its judgements if it has any, and two lines a passage. The first has rank, ``*`` where it
+        is judged relevant, score and id, the second title and text.
+
+    Example:
+        >>> hit = Hit(1, "p7", "Tides", "The moon pulls.", 3.25, grade=1)
+        >>> print(search_text(Answer("why tides", 1, {"BM25": [hit]}), width=40))
+        why tides
+        1 passage is judged relevant (*)
+        <BLANKLINE>
+        BM25
+        ----------------------------------------
+         1 *    3.250  p7
+              Tides: The moon pulls.
+    """
+    systems = list(answer.hits)
+    room = (width + len(GAP)) // max(1, len(systems)) - len(GAP)
+    groups, room = ([systems], room) if room >= NARROWEST else ([[name] for name in systems], width)
+    lines = [clean(answer.query), *_judged(answer)]
+    for group in groups:
+        columns = [_column(name, answer.hits[name], room) for name in group]
+        height = max(map(len, columns))
+        filled = [column + [""] * (height - len(column)) for column in columns]
+        lines += ["", *(GAP.join(fit(cell, room) for cell in row).rstrip() for row in zip(*filled, strict=True))]
+    return "\n".join(lines)
+
+
+def _judged(answer: Answer) -> list[str]:
+    if answer.relevant is None:
+        return []
+    return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant (*)"]
+
+
+def _column(name: str, hits: Sequence[Hit], room: int) -> list[str]:
+    lines = [clean(name), "-" * room]
+    for hit in hits:
+        text = clean(f"{hit.title}: {hit.text}" if hit.title else hit.text)[:SNIPPET]
+        lines += [f"{hit.rank:2d} {'*' if hit.grade else ' '} {hit.score:8.3f}  {clean(hit.id)}", f"      {text}"]
+    return lines if hits else [*lines, "nothing found"]
+
+
+def clean(text: str) -> str:
+    """Text on one line, without characters that a terminal would act on.
+
+    Example:
+        >>> clean("a\\x1b[31mb\\n c")
+        'a[31mb c'
+    """
+    return " ".join("".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C").split())
+
+
+def fit(text: str, width: int) -> str:
+    """Text cut or filled up to so many columns; letters of Chinese, Japanese and Korean take two.
+
+    Example:
+        >>> fit("retrieval", 6), fit("検索", 6)
+        ('retri…', '検索  ')
+    """
+    ends = list(
+        accumulate(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+    )
+    if ends and ends[-1] > width:
+        whole = bisect(ends, width - 1)  # letters that leave a column for the dots
+        text, ends = text[:whole] + "…", [(ends[whole - 1] if whole else 0) + 1]
+    return text + " " * (width - (ends[-1] if ends else 0))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from check_pages import ROOT, expected_pages, faults
 
-from dr_lib.report.claims_page import FOUND
 from dr_lib.report.masks_explorer import FOLDER, WRITTEN
+from dr_lib.report.pages import FIRST_PAGE
 
 STUB = "# {name}\n\n" + "A page that `make book` makes. " * 10 + "\n"
 
@@ -21,7 +21,7 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "_build" / "source"
     shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
-    for name in [*FOUND, *(f"{FOLDER}/{one}" for one in WRITTEN)]:
+    for name in [*FIRST_PAGE, *(f"{FOLDER}/{one}" for one in WRITTEN)]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")

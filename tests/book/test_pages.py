@@ -7,7 +7,7 @@ import pytest
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
 
 from dr_lib import objectives
-from dr_lib.report.theme import DARK, LIGHT
+from dr_lib.report.figures import DARK, LIGHT
 
 BOOK = ROOT / "book"
 GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model"}

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of
 from dr_lib.lab.job import Job, run_job
 from dr_lib.models import DenseSettings
-from dr_lib.report.model_card import dense_card
+from dr_lib.report import card
 
 MAKERS = {"questions": {"steps": 2, "tokens_per_batch": 256, "precision": "fp32"}}
 SPLITS = ("train", "dev", "test")
@@ -91,10 +92,10 @@ def test_a_recipe_runs_on_the_new_collection(bare, cache):
     assert np.isfinite(record.means["MRR@10"])
     trained_on = collection_of(record, cache)
     assert trained_on.digest == record.data["collection"]["digest"]
-    told = {"name": "x", "record": record, "data_licence": trained_on.licence}
-    card = dense_card(DenseSettings(), 32, **told, asked=trained_on.info["questions"])
-    assert "**The queries were generated**: written by a model trained on the queries of tiny." in card
-    assert "generated**" not in dense_card(DenseSettings(), 32, **told)
+    model = SimpleNamespace(settings=DenseSettings(), encoder=SimpleNamespace(config=SimpleNamespace(hidden_size=32)))
+    text = str(card(model, "x", record, trained_on))
+    assert "**The queries were generated**: written by a model trained on the queries of tiny." in text
+    assert "generated**" not in str(card(model, "x", record))
 
 
 def test_judged_test_queries_are_kept_and_their_passages_not_trained_on(tiny_recipe, cache, tmp_path):

@@ -3,6 +3,7 @@
 import re
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -15,8 +16,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
-from dr_lib.report.export import export
-from dr_lib.report.model_card import plain
+from dr_lib.report import export
+from dr_lib.report.export import card, plain
 from dr_lib.retrieval import encode
 from dr_lib.tokens import TokenStore
 
@@ -213,6 +214,22 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no record, and no folder with dense\.json"):
         export(tmp_path, tmp_path / "out")
+
+
+def test_the_card_of_a_run_says_how_it_was_made_and_escapes_what_it_was_told(saved, record):
+    evil = "<script>x</script> [a](b) `c` | d"
+    collection = {"name": evil, "digest": "0" * 64, "passages": 3, "train_queries": 2}
+    recipe = {"objective": {"name": "condenser"}, "evaluation": {"split": "test"}, "odd": "``` {{ plain }}"}
+    more = {"study": evil, "recipe": recipe, "machine": {"cpu": "one"}, "commit": {"id": "abc"}, "created": "today"}
+    data = {"collection": collection, "base": {"name": "base-2x128"}}
+    made = record(evil, [1.0, 0.0], data=data, **more)
+    told = SimpleNamespace(licence=evil, info={"questions": evil})
+    whole = card(DenseEncoder.from_pretrained(saved()), evil, made, told)
+    text, front = str(whole), whole.data.to_dict()
+    assert front["base_model"] == "base-2x128" and "<script" not in text and "](b)" not in text.replace("\\](b)", "")
+    for words in ("| passages | 3 |", "| MRR@10, % | 50.0", "queries were generated", "@inproceedings{gao2021"):
+        assert words in text
+    assert "````yaml" in text and "``` {{ plain }}" in text  # what a record holds is no template
 
 
 def test_what_a_collection_says_of_itself_stays_text():

@@ -1,0 +1,107 @@
+"""Figures: names in place of code words, colours by family, axes of one unit shared, every value in words."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from dr_lib import objectives
+from dr_lib.evaluation import Interval
+from dr_lib.report import Series, curves, figures, intervals, logged, named, training_curves
+from dr_lib.report.figures import DARK, FAMILIES, LIGHT, NAMES, family, tick
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are made, for light and for dark, in place of their SVG."""
+    made = []
+
+    def keep(draw, palette):
+        made.append(draw(palette))
+        return ""
+
+    monkeypatch.setattr(figures, "_svg", keep)
+    return made
+
+
+def points(**values: float) -> dict[str, Interval]:
+    return {label: Interval(value, value - 1, value + 1) for label, value in values.items()}
+
+
+def test_every_method_has_a_name_and_a_family():
+    assert NAMES.keys() == set(objectives.names())
+    assert all(family(name) for name in objectives.names()) and all(map(family, ("BERT-base", "Enc-Dec MLM", "MLM")))
+    assert named("my own") == "my own" and family("30% / 50%") is None
+
+
+def test_panels_of_one_unit_share_their_axis_and_others_do_not(drawn):
+    series = [
+        Series("paper", "paper", points(a=90, b=80), "accuracy, %"),
+        Series("recorded", "recorded", points(a=30, b=20), "MRR@10, %"),
+        Series("live", "live", points(a=40, b=10), "MRR@10, %"),
+    ]
+    intervals(series, ["a", "b"], alt="x")
+    paper, kept, live = drawn[0].axes
+    assert kept.get_xlim() == live.get_xlim() != paper.get_xlim()
+    low, high = kept.get_xlim()
+    assert low <= 9 and high >= 41 and paper.get_xlim()[0] > 70
+
+
+def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn):
+    intervals(
+        [Series("recorded", "recorded", points(simlm=30, ict=20, none=10), "%")], ["simlm", "ict", "none"], alt="x"
+    )
+    light, dark = drawn
+    words = [text.get_text() for text in light.legends[0].get_texts()]
+    assert words == [name for name in FAMILIES if name != "masked words alone"]
+    colours = [to_hex(line.get_color()) for line in light.axes[0].lines[1::2]]
+    assert colours == [LIGHT.series[0], LIGHT.series[1], LIGHT.paper]
+    assert to_hex(dark.axes[0].lines[0].get_color()) == DARK.series[0]
+    assert [text.get_text() for text in light.axes[0].get_yticklabels()] == ["no pre-training", "ICT", "SimLM"]
+
+
+def test_rates_have_the_colour_of_their_source(drawn):
+    intervals([Series("live", "live", {"30% / 50%": Interval(1, 0, 2)}, "%")], ["30% / 50%"], alt="x")
+    assert to_hex(drawn[0].axes[0].lines[0].get_color()) == LIGHT.live and not drawn[0].legends
+
+
+def test_a_figure_without_points_is_nothing():
+    assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
+
+
+def test_a_figure_is_embedded_for_both_backgrounds_with_its_words_escaped():
+    html = curves({"<$a$>": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt="<b>").data
+    assert html.count("data:image/svg+xml;base64,") == 2 and "only-dark" in html and "<b>" not in html
+    assert tick("$x$ " + "long" * 20).startswith(r"\$x\$ ") and len(tick("long" * 20)) == 40
+
+
+def test_the_same_figure_has_the_same_bytes():
+    lines = {"a": ([1, 2], [3.0, 2.0])}
+    assert curves(lines, x="x", y="y", alt="z").data == curves(lines, x="x", y="y", alt="z").data
+
+
+def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn, record):
+    steps = list(range(10))
+    curve = {
+        "step": steps,
+        "loss": np.full(10, 9.0),
+        "encoder_loss": np.full(10, 4.0),
+        "decoder_loss": np.full(10, 5.0),
+    }
+    runs = {
+        "simlm": [record("simlm", [1.0], training={"pretrained": {"curve": curve}})],
+        "mlm": [record("mlm", [1.0], training={"pretrained": {"curve": {"step": steps, "loss": np.full(10, 3.0)}}})],
+        "cdmae": [record("cdmae", [1.0], training={"pretrained": {"curve": curve}})],
+        "none": [record("none", [1.0])],
+    }
+    html = training_curves(runs, ending="loss", unit="nats").data
+    assert "SimLM ends at 9.00; masked LM ends at 3.00" in html and "no pre-training" not in html
+    simlm, mlm, cdmae = drawn[0].axes
+    assert [len(axes.lines) for axes in (simlm, mlm, cdmae)] == [2, 1, 2]
+    assert [line.get_color() for line in simlm.lines] == [line.get_color() for line in cdmae.lines]
+    assert simlm.get_ylim() == mlm.get_ylim()
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["decoder", "encoder", "loss"]
+
+
+def test_without_a_logged_stage_a_sentence_stands_in(record):
+    assert logged([record("a", [1.0])], "loss") == {}
+    assert "No training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data

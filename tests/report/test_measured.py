@@ -1,0 +1,69 @@
+"""From records to numbers: pairs by seed and query, tests corrected over a table, smoke runs left out."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dr_lib.errors import InputError
+from dr_lib.report import measured, presentable, recorded_by_collection, recorded_studies
+from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired, spell_data
+
+
+def test_differences_are_paired_by_query_over_the_seeds_that_both_have(record):
+    first = [record("a", [0.5, 1.0], seed=0), record("a", [0.0, 1.0], seed=2)]
+    second = [record("b", [0.0, 1.0], seed=2), record("b", [0.5, 0.5], seed=1)]
+    np.testing.assert_array_equal(paired(first, second, "MRR@10"), [[0.0, 0.0]])
+    assert differences([("a", "b"), ("a", "gone")], {"a": first, "b": second}, "MRR@10").keys() == {("a", "b")}
+
+
+def test_runs_that_cannot_be_paired_are_refused(record):
+    with pytest.raises(InputError, match="no seed in common"):
+        paired([record("a", [1.0])], [record("b", [1.0], seed=1)], "MRR@10")
+    with pytest.raises(InputError, match="different queries"):
+        paired([record("a", [1.0])], [record("b", [1.0, 0.0])], "MRR@10")
+    with pytest.raises(InputError, match="other queries"):
+        mean_intervals({"a": [record("a", [1.0]), record("a", [1.0, 0.0], seed=1)]}, "MRR@10")
+
+
+def test_tests_are_corrected_over_the_pairs_that_were_run(runs):
+    alone = corrected_tests([("ahead", "BM25")], runs, "MRR@10")["ahead", "BM25"]
+    both = corrected_tests([("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")], runs, "MRR@10")
+    assert both["ahead", "BM25"] == pytest.approx(2 * alone)
+    assert both["level", "BM25"] > 0.05 and ("ahead", "missing") not in both
+
+
+def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
+    spread = (runs["level"][0].per_query("MRR@10") - runs["BM25"][0].per_query("MRR@10")).astype(float)
+    expected = 100 * (1.959964 + 0.841621) * spread.std(ddof=1) / np.sqrt(60)
+    assert detectable([("level", "BM25")], runs, "MRR@10")["level", "BM25"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_smoke_runs_are_not_presentable(record):
+    runs = {"a": [record("a", [1.0], scale="smoke")], "b": [record("b", [1.0], scale="laptop")], "c": []}
+    assert list(presentable(runs)) == ["b"]
+
+
+def test_data_are_named_once(runs):
+    assert spell_data(runs) == "tiny, 1,200 passages, 60 queries, laptop scale"
+    assert spell_data({}) == ""
+
+
+def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
+    def one(study, label, collection="x"):
+        return SimpleNamespace(study=study, label=label, data={"collection": {"name": collection}})
+
+    kept = {
+        "gpu": [one("methods/pipeline-b", "p")],
+        "laptop": [one("methods/pipeline-a", "p"), one("z", "p", "x"), one("z", "q", "x"), one("z", "p", "y")],
+    }
+
+    def load(scale, study=None):
+        return [record for record in kept.get(scale, []) if study in (None, record.study)]
+
+    monkeypatch.setattr(measured, "recorded_folder", lambda scale: scale)
+    monkeypatch.setattr(measured, "load_records", load)
+    assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
+    found = recorded_by_collection("z")
+    assert {name: list(own) for name, own in found.items()} == {"x": ["p", "q"], "y": ["p"]}
+    assert recorded_by_collection("unknown") == {}

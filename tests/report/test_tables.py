@@ -1,0 +1,162 @@
+"""Tables and searches: text of a collection stays text, on a page and in a terminal."""
+
+import json
+import re
+
+import datasets
+import numpy as np
+import pytest
+
+from dr_lib.collections import Collection
+from dr_lib.evaluation import Case, Interval
+from dr_lib.lab import Answer, Hit
+from dr_lib.report import flips_table, folded, interval_cell, search_table, search_text, spell, table, tables
+from dr_lib.report.tables import cases_table, clean, fit, marked
+from dr_lib.retrieval import Ranking
+
+PASSAGES = datasets.Dataset.from_dict(
+    {
+        "id": ["p0", "p1", "p2"],
+        "title": ["A <i>title</i>", "", ""],
+        "text": ["Plain vectors.", "<script>alert('sorted vectors')</script>", "Nothing here"],
+    }
+)
+QUERIES = datasets.Dataset.from_dict({"id": ["q0", "q1"], "text": ["How are vectors <b>sorted</b>?", "other"]})
+QRELS = {"q0": {"p1": 1, "p2": 0}}
+EVIL = "\x1b[2J<script>alert(1)</script>\u202e end"
+
+
+def ranking(rows: list[int]) -> Ranking:
+    """The rows for q0, and one passage for q1."""
+    lines = np.array([[2, *[-1] * (len(rows) - 1)], rows])
+    scores = np.where(lines >= 0, np.arange(len(rows), 0, -1.0), -np.inf)
+    return Ranking(["q1", "q0"], lines, scores)
+
+
+def cases(**runs: list[int]) -> str:
+    rankings = {name: ranking(rows) for name, rows in runs.items()}
+    return cases_table([Case("q0", 0, 1)], rankings, QUERIES, PASSAGES, QRELS, caption="cases").data
+
+
+def answer(systems: int = 2, hits: int = 2, text: str = "The moon pulls the water of the sea.") -> Answer:
+    found = [
+        Hit(rank, f"p{rank}", "Tides", text, 1 / rank, grade=1 if rank == 2 else None) for rank in range(1, 1 + hits)
+    ]
+    return Answer("why does the sea rise", 1, {f"system {number}": found for number in range(systems)})
+
+
+def test_cells_are_escaped_and_numbers_aligned():
+    html = table(["<b>", "n"], [["<i>", 1234], ["x", 0.25], ["y", None]], caption="<u>", digits=2).data
+    assert not re.search(r"<[biu]>", html) and ">1,234<" in html and ">0.25<" in html and "&ndash;" in html
+    assert "<b>" not in folded("<b>", table(["a"], [], caption="c")).data
+
+
+def test_an_interval_is_spelled_with_its_sign_and_never_as_minus_zero():
+    assert spell(Interval(-0.01, -0.5, 0.4), sign=True) == "+0.0 [-0.5, +0.4]"
+    assert interval_cell(Interval(1.0, 0.5, 1.5), best=True).html == (
+        '<strong>1.0</strong> <span class="interval">[0.5, 1.5]</span>'
+    )
+    assert interval_cell(None) is None
+
+
+def test_nothing_of_a_collection_becomes_markup():
+    text = cases(old=[0, 1], new=[1, 0])
+    assert "<script" not in text and "<i>" not in text and "&lt;script&gt;alert(" in text
+    assert "How are vectors &lt;b&gt;sorted&lt;/b&gt;?" in text
+    tags = "div table caption thead tbody tr th td b mark"
+    assert set(re.findall(r"</?(\w+)", text)) <= set(tags.split())
+
+
+def test_each_system_has_its_rank_and_its_first_passage():
+    lines = re.findall(r"<tr><td.*?</tr>", cases(old=[0, 1], new=[1, 0]))
+    assert len(lines) == 2
+    assert "<td>old</td>" in lines[0] and '<td class="number">2</td><td>no</td>' in lines[0]
+    assert "<b>A &lt;i&gt;title&lt;/i&gt;</b> Plain <mark>vectors</mark>." in lines[0]
+    assert '<td class="number">1</td><td>yes</td>' in lines[1] and "<td></td><td>new</td>" in lines[1]
+
+
+def test_a_system_without_the_relevant_passage_says_how_deep_it_looked():
+    text = cases(one=[0, -1], none=[-1, -1])
+    assert "not in 1" in text and "not in 0" in text
+
+
+def test_words_of_the_query_are_marked_whole_and_stop_words_are_not():
+    text = marked("The sort is stable; resort, SORT-ing & <sort>", "How is the sort stable?")
+    assert text == (
+        "The <mark>sort</mark> is <mark>stable</mark>; resort, <mark>SORT</mark>-ing &amp; &lt;<mark>sort</mark>&gt;"
+    )
+
+
+def test_long_passages_are_cut_around_the_first_marked_word():
+    text = marked(" ".join(f"w{i}" for i in range(100)) + " vector end", "vector", words=10)
+    assert text == "&hellip; " + " ".join(f"w{i}" for i in range(92, 100)) + " <mark>vector</mark> end"
+    assert marked("a b c d", "none", words=2) == "a b &hellip;"
+
+
+@pytest.mark.parametrize("scale", ["laptop", "smoke"])
+def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch, record, scale):
+    columns = [datasets.Dataset.from_dict({name: [value] * 3}) for name, value in (("doc", ""), ("position", 0))]
+    passages = datasets.concatenate_datasets([PASSAGES, *columns], axis=1)
+    judged = datasets.Dataset.from_dict({"query": ["q0", "q1"], "passage": ["p1", "p2"], "grade": [1, 1]})
+    collection = Collection("t", "0" * 64, {}, passages, QUERIES.add_column("answers", [[], []]), {"test": judged})
+    lines = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
+    monkeypatch.setattr(tables, "collection_of", lambda record: collection)
+    monkeypatch.setattr(tables, "ranking_of", lambda record: lines[record.label])
+    more = {"query_ids": ["q0", "q1"], "recipe": {"evaluation": {"split": "test"}}, "scale": scale}
+    made = [record(label, values, "R@1", **more) for label, values in (("old", [0, 1]), ("<new>", [1, 1]))]
+    for one in made:
+        object.__setattr__(one.measured, "query_ids", ["q0", "q1"])
+    html = flips_table(*made, "R@1").data
+    assert re.findall(r"<caption>(.*?)</caption>", html) == [
+        "Answered by &lt;new&gt;, missed by old (R@1 0): 1 of 2 queries.",
+        "Answered by old, missed by &lt;new&gt; (R@1 0): 0 of 2 queries.",
+    ]
+    assert "<new>" not in html and "<script>" not in html and html.count("How are vectors") == 1
+    assert html.startswith("<details") == (scale == "smoke")
+
+
+def test_systems_stand_side_by_side_where_there_is_room():
+    lines = search_text(answer(), width=100).splitlines()
+    assert any("system 0" in line and "system 1" in line for line in lines)
+    assert all(len(line) <= 100 for line in lines)
+
+
+def test_systems_stand_one_below_the_other_in_a_narrow_terminal():
+    lines = search_text(answer(systems=3), width=60).splitlines()
+    assert [line.strip() for line in lines if line.startswith("system")] == ["system 0", "system 1", "system 2"]
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_relevant_passages_are_marked():
+    text = search_text(answer(systems=1), width=80)
+    assert " 2 *    0.500  p2" in text and " 1      1.000  p1" in text
+    assert "1 passage is judged relevant" in text
+    assert search_table(answer(systems=1)).data.count(">relevant<") == 1
+
+
+def test_a_query_of_ones_own_has_no_word_on_judgements():
+    own = search_text(Answer("mine", None, {"BM25": []}))
+    assert "judged" not in own and "nothing found" in own
+
+
+def test_neither_terminal_nor_page_acts_on_text():
+    text = search_text(answer(text=EVIL))
+    assert "\x1b" not in text and "\u202e" not in text and "<script>" in text
+    html = search_table(Answer(EVIL, None, {EVIL: [Hit(1, EVIL, EVIL, EVIL, 1.0)]})).data
+    assert "<script" not in html and "&lt;script" in html
+
+
+def test_columns_are_counted_as_a_terminal_shows_them():
+    assert fit("検索検索", 5) == "検索…" and fit("ab", 4) == "ab  " and fit("検", 1) == "…" and fit("", 2) == "  "
+    assert clean("a\tb\r\nc") == "a b c"
+
+
+def test_json_has_everything_on_one_line():
+    line = answer(text="a\nb").as_json()
+    expected = {"rank": 2, "id": "p2", "title": "Tides", "text": "a\nb", "score": 0.5, "grade": 1}
+    assert "\n" not in line and json.loads(line)["hits"]["system 0"][1] == expected
+
+
+def test_systems_with_fewer_passages_leave_their_cells_empty():
+    uneven = Answer("q", None, {"a": [Hit(1, "p", "", "x", 1.0)], "b": []})
+    assert search_table(uneven).data.count("&ndash;") == 1 and "x" in search_text(uneven, width=100)
