@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dr_lib.materials import write_importances
-from dr_lib.materials import count_ngrams
+from dr_lib.materials import count_ngrams, write_importances
 from dr_lib.materials.ngrams import BUCKET
 from dr_lib.training import machine
 

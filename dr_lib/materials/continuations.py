@@ -7,6 +7,7 @@ The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,14 +16,104 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib import losses
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.materials.texts import spelled, uniform_numbers
-from dr_lib.models import CausalDecoding, Sampling, end_of_text, never_written, write_texts
-from dr_lib.tokens import TokenBatch, TokenStore, concat_runs
+from dr_lib.materials.texts import ready, save_texts, spelled, uniform_numbers, writer_tokenizer
+from dr_lib.models import (
+    CausalDecoding,
+    Sampling,
+    end_of_text,
+    load_causal_lm,
+    load_masked_lm,
+    never_written,
+    new_causal_lm,
+    save_masked_lm,
+    write_texts,
+)
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenBatch, TokenStore, concat_runs, load_tokenizer, special_ids
+from dr_lib.training import GeneratorTraining, machine, train
 
 Prompts = Callable[[np.ndarray], tuple[Tensor, Tensor]]
 CONTINUED = Sampling(top_p=0.9)
 MULTIPLE = 16
+
+
+@stage(resumable=True)
+def continuation_model(
+    folder: Path,
+    base: Path | str,
+    passages: Path,
+    collection: Collection,
+    *,
+    positions: int,
+    training: GeneratorTraining,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """`model/`: a causal LM that has read the collection, with the base model's tokenizer; `log.json`.
+
+    Args:
+        folder: where to write.
+        base: the masked LM whose size and word embeddings it has.
+        passages: their tokens (`store/`).
+        collection: for the order of passages in documents.
+        positions: tokens that it can read: prompt, continuation and one more.
+        training: how it is trained.
+        dropout: of the masked LM; None keeps what it says.
+        seed: of fresh weights and of the order of rows.
+    """
+    tokenizer = load_tokenizer(base)
+    masked = load_masked_lm(base, dropout=dropout, device=machine.device())
+    model = new_causal_lm(masked, special_ids(tokenizer), positions=positions, seed=seed)
+    text = PackedText(
+        TokenStore.open(passages / "store"),
+        *collection.documents(),
+        length=positions,
+        tokens_per_batch=training.tokens_per_batch,
+        seed=seed,
+    )
+    train(ContinuationTraining(model), text.batch, training.with_seed(seed), folder, title="continuation model")
+    save_masked_lm(model, tokenizer, folder / "model")
+
+
+@stage(resumable=True)
+def continuations(
+    folder: Path,
+    writer: Path | str,
+    passages: Path,
+    collection: Collection,
+    tokenizer: Path | str,
+    *,
+    new_tokens: int,
+    prompt_tokens: int,
+    top_p: float,
+    seed: int,
+    public: bool,
+) -> None:
+    """The continuation of each passage as `Texts`; `counts.json`.
+
+    Args:
+        folder: where to write; a killed build goes on from what is there.
+        writer: the causal LM.
+        passages: tokens of the passages (`store/`).
+        collection: their texts.
+        tokenizer: of the model that will read the continuations.
+        new_tokens, prompt_tokens: tokens written, and read before that from a passage's beginning.
+        top_p: each token is drawn among the likeliest ones whose chances sum to this.
+        seed: of the draws.
+        public: the writer has a tokenizer of its own, of whatever kind.
+    """
+    store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
+    model = ready(load_causal_lm(writer, device=machine.device()))
+    check_room(model, prompt_tokens, new_tokens)
+    if public:
+        prompts = tokenised_prompts(collection.passages, words, prompt_tokens)
+    else:
+        prompts = stored_prompts(store, prompt_tokens)
+    choice = Sampling(top_p=top_p)
+    write = ContinuationWriter(model, words, prompts, new_tokens=new_tokens, choice=choice, seed=seed)
+    save_texts(folder, write, store, tokenizer, copies=1, title="continuations")
 
 
 class PackedText:

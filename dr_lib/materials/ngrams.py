@@ -145,7 +145,7 @@ class WordTable:
             longer = longer[block.sizes[longer] > piece]
             keys = chain(numbers[longer], block.pieces[block.starts[longer] + piece])
             if learning:
-                distinct = np.unique(keys)
+                distinct, _ = np.unique(keys, return_counts=True)  # with counts numpy sorts; its hash table is slower
                 new = distinct[find(self.keys, distinct) < 0]
                 _check_numbers(len(self) + len(new), "words")
                 place = np.searchsorted(self.keys, new)

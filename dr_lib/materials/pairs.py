@@ -52,17 +52,17 @@ Record = dict[str, Any]
 
 @stage()
 def file_pairs(
-    folder: Path, file: Path, base: Path, *, limit: int | None = None, seed: int = 0, depth: int = 0
+    folder: Path, file: Path, tokenizer: Path | str, *, limit: int | None = None, seed: int = 0, depth: int = 0
 ) -> None:
     """`queries/`, `passages/`, `examples/` and `counts.json`: the pairs of a published file, or `limit` of them."""
-    counts = store_pairs(pairs_of(file, limit, seed), folder, load_tokenizer(base), depth=depth)
+    counts = store_pairs(pairs_of(file, limit, seed), folder, load_tokenizer(tokenizer), depth=depth)
     write_json(folder / "counts.json", counts)
 
 
 @stage()
-def title_pairs(folder: Path, collection: Collection, base: Path) -> None:
+def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
     """The same of a collection's titles, each asking for its body."""
-    write_json(folder / "counts.json", store_titles(collection.passages, folder, load_tokenizer(base)))
+    write_json(folder / "counts.json", store_titles(collection.passages, folder, load_tokenizer(tokenizer)))
 
 
 # What is stored -----------------------------------------------------------------------------------------------------

@@ -4,15 +4,26 @@ PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a pos
 one in between neither. Page: ideas/passage-centric.
 """
 
+import shutil
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit, softmax
 
+from dr_lib.collections import Collection
+from dr_lib.collections.beir import query_text, read_records
 from dr_lib.errors import InputError
-from dr_lib.training import Examples
+from dr_lib.files import write_json
+from dr_lib.materials.texts import Counts, Texts
+from dr_lib.models import DenseEncoder
+from dr_lib.retrieval import Bm25, Ranking, encode_queries, search
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.training import Examples, machine, training_examples
 
+Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
 PAPERS_THRESHOLDS = ((0.9, 0.1), (0.8, 0.2), (0.7, 0.3), (0.6, 0.4))
 """The rows of PAIR's Table 5."""
@@ -34,8 +45,6 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
         >>> probabilities(np.array([[0.0, 0.0, -np.inf]]), "softmax")
         array([[0.5, 0.5, nan]], dtype=float32)
     """
-    if how not in get_args(Probability):
-        raise InputError(f"unknown value {how!r}", where="probability", fix='Choose "sigmoid" or "softmax".')
     present = np.isfinite(scores)
     if how == "sigmoid":
         chances = expit(scores)
@@ -45,9 +54,7 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
     return np.where(present, chances, np.nan).astype(np.float32)
 
 
-def label(
-    rows: np.ndarray, chances: np.ndarray, *, s_pos: float = 0.9, s_neg: float = 0.1, passages: int
-) -> Examples:  # fmt: skip
+def label(rows: np.ndarray, chances: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1) -> Examples:
     """Queries with the positives and hard negatives that the teacher is sure of.
 
     A query without a positive is left out; one without a negative stays, and training draws random passages for it.
@@ -134,3 +141,77 @@ def among(rows: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray:
     span = int(max(np.max(rows, initial=0), np.max(flat, initial=0))) + 1
     keys = np.arange(len(known))[:, None] * span + np.asarray(rows, np.int64)
     return (np.asarray(rows) >= 0) & np.isin(keys, owners * span + flat)
+
+
+@stage()
+def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str) -> None:
+    """The queries of a file as `Texts` about no passage, empty and repeated ones left out; `counts.json`."""
+    counts = Counts()
+    kept = counts.clean([text for _, text in read_records(file, query_text)])
+    Texts.write(folder, [[kept]], load_tokenizer(tokenizer))
+    write_json(folder / "counts.json", {"read": counts.drawn, "empty": counts.empty, "repeated": counts.repeated})
+
+
+@stage()
+def bm25_candidates(
+    folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int
+) -> None:
+    """`ranking/`: the first passages of BM25 for each query of the pool."""
+    asked = collection.queries("train") if pool == "train" else Texts.open(queries).strings
+    Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(folder / "ranking")
+
+
+@stage(resumable=True)
+def dense_candidates(folder: Path, queries: Path, retriever: Path, vectors: Path, *, depth: int) -> None:
+    """`ranking/`: the passages nearest to each query of the pool."""
+    encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
+    asked = encode_queries(encoder, TokenStore.open(queries / "store"), folder / "queries.npy")
+    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+    scores, rows = search(asked, passages, depth, device=machine.device(), progress=True)
+    Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
+
+
+@stage()
+def pseudo_labels(
+    folder: Path,
+    queries: Path,
+    candidates: Path,
+    scores: Path,
+    collection: Collection,
+    *,
+    pool: Pool,
+    s_pos: float,
+    s_neg: float,
+    probability: Probability,
+) -> None:
+    """`queries/` and `examples/`; `counts.json` for the thresholds given and for those of PAIR's Table 5.
+
+    Args:
+        folder: where to write.
+        queries: tokens of the pool (`store/`), with their texts beside them unless it is the training queries.
+        candidates: what was retrieved for each (`ranking/`).
+        scores: the cross-encoder's logits of these (`scores.npy`).
+        collection: that was searched.
+        pool: whose queries they are.
+        s_pos, s_neg, probability: see `label` and `probabilities`.
+    """
+    rows = np.array(Ranking.open(candidates / "ranking").rows)
+    chances = probabilities(np.load(scores / "scores.npy"), probability)
+    # What the labelling does not see: the judged passages of a training query, or the one a question was made from.
+    if pool == "train":
+        known = collection.relevant_rows("train")
+    else:
+        owners = Texts.open(queries).owners()[:, None]
+        known = list(owners if pool == "questions" else owners[:, :0])
+    table = [count_labels(rows, chances, *thresholds, known) for thresholds in PAPERS_THRESHOLDS]
+    counts = count_labels(rows, chances, s_pos, s_neg, known)
+    label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=len(collection.passages)).save(folder / "examples")
+    shutil.copytree(queries / "store", folder / "queries")
+    write_json(folder / "counts.json", {"chosen": counts, "thresholds": table})
+
+
+@stage()
+def given_labels(folder: Path, queries: Path, collection: Collection, negatives: Path | None = None) -> None:
+    """`queries/` and `examples/` of the labelled training queries, in the folder format of all pairs."""
+    training_examples(collection, negatives).save(folder / "examples")
+    shutil.copytree(queries / "store", folder / "queries")

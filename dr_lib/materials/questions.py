@@ -13,11 +13,10 @@ takes the answer's place:
   common, and a dense retriever nothing at all. This is weaker than a reader: it asks whether the question is about this
   passage, not whether the passage answers it.
 
-Pages: ideas/generators, practice/own-corpus.
+Page: ideas/generators.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,22 +28,192 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import EncoderDecoderModel, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.materials.texts import spelled, uniform_numbers
-from dr_lib.models import Sampling, Seq2seqDecoding, end_of_text, never_written, write_texts
+from dr_lib.files import read_json, write_json
+from dr_lib.materials.texts import Texts, ready, save_texts, spelled, uniform_numbers, writer_tokenizer
+from dr_lib.models import (
+    DenseEncoder,
+    Sampling,
+    Seq2seqDecoding,
+    end_of_text,
+    load_masked_lm,
+    load_seq2seq,
+    never_written,
+    new_seq2seq,
+    save_masked_lm,
+    write_texts,
+)
 from dr_lib.objectives.predict import labels_at, predict_tokens
-from dr_lib.retrieval import Bm25, Ranking, exact_scores, mine_negatives, search
-from dr_lib.tokens import Title, TokenStore, concat_runs
-from dr_lib.training import Examples, RetrievalBatch, distinct_rows, group_examples, text_hash
+from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
+from dr_lib.stages import stage
+from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
+from dr_lib.training import (
+    Examples,
+    GeneratorTraining,
+    RetrievalBatch,
+    RetrievalBatches,
+    distinct_rows,
+    group_examples,
+    machine,
+    text_hash,
+    train,
+    training_examples,
+)
 
 Inputs = Callable[[np.ndarray], Mapping[str, Tensor]]
 Filter = Literal["none", "local", "global"]
 ASKED = Sampling(top_k=10)
 AT_ONCE = 16_384
 PAIRS_AT_ONCE = 1 << 22
-FEWEST_DOCUMENTS = 50
-"""Documents with questions below which splits are drawn by passage."""
-WORD = re.compile(r"\w+")
+
+
+# Stages -------------------------------------------------------------------------------------------------------------
+
+
+@stage(resumable=True)
+def question_generator(
+    folder: Path,
+    base: Path | str,
+    passages: Path,
+    queries: Path,
+    collection: Collection,
+    *,
+    training: GeneratorTraining,
+    layout: Layout,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """`model/`: the question generator, trained on the split train, with the base model's tokenizer; `log.json`.
+
+    Args:
+        folder: where to write.
+        base: the masked LM that it starts from.
+        passages, queries: their tokens (`store/`).
+        collection: whose training queries are learned.
+        training, layout: how it is trained, and how long its texts are.
+        dropout: None keeps what the base model says.
+        seed: of the order and of draws.
+    """
+    tokenizer, examples = load_tokenizer(base), training_examples(collection)
+    model = new_seq2seq(load_masked_lm(base, dropout=dropout, device=machine.device()), special_ids(tokenizer))
+    fitting = training.tokens_per_batch // (layout.passage_length + layout.query_length)
+    batches = RetrievalBatches(
+        TokenStore.open(queries / "store"),
+        TokenStore.open(passages / "store"),
+        examples,
+        batch_queries=max(1, min(len(examples), fitting)),
+        passages_per_query=1,
+        query_length=layout.query_length,
+        passage_length=layout.passage_length,
+        title=layout.title,
+        seed=seed,
+    )
+    train(QuestionTraining(model), batches.batch, training.with_seed(seed), folder, title="question generator")
+    save_masked_lm(model, tokenizer, folder / "model")
+
+
+@stage(resumable=True)
+def questions(
+    folder: Path,
+    writer: Path | str,
+    passages: Path,
+    collection: Collection,
+    tokenizer: Path | str,
+    *,
+    per_passage: int,
+    top_k: int,
+    layout: Layout,
+    seed: int,
+    public: bool,
+) -> None:
+    """At most `per_passage` distinct questions about each passage as `Texts`; `counts.json`.
+
+    Args:
+        folder: where to write; a killed build goes on from what is there.
+        writer: the question generator.
+        passages: tokens of the passages (`store/`).
+        collection: their texts.
+        tokenizer: of the model that will read the questions.
+        per_passage: questions drawn a passage (MASTER's public sample: 10).
+        top_k: each token is drawn among so many.
+        layout: how a passage is read, and the longest question.
+        seed: of the draws.
+        public: the writer has a tokenizer of its own, of whatever kind.
+    """
+    store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
+    if public:
+        inputs = tokenised_inputs(collection.passages, words, layout.passage_length, layout.title)
+    else:
+        inputs = stored_inputs(store, layout.passage_length, layout.title)
+    write = QuestionWriter(
+        ready(load_seq2seq(writer, device=machine.device())),
+        words,
+        inputs,
+        copies=per_passage,
+        longest=layout.query_length,
+        choice=Sampling(top_k=top_k),
+        seed=seed,
+    )
+    save_texts(folder, write, store, tokenizer, copies=per_passage, title="questions")
+
+
+@stage(resumable=True)
+def generated_pairs(
+    folder: Path,
+    questions: Path,
+    collection: Collection,
+    tokenizer: Path | str,
+    index: Path | None = None,
+    retriever: Path | None = None,
+    vectors: Path | None = None,
+    *,
+    filter: Filter,
+    top_k: int,
+    filter_by: Literal["bm25", "dense"],
+    negatives: Literal["none", "bm25", "dense"],
+    depth: int,
+    seed: int,
+    limit: int | None = None,
+) -> None:
+    """`queries/`, `examples/` and `counts.json`: the questions that lead back to their passage, with hard negatives.
+
+    Args:
+        folder: where to write.
+        questions: the `Texts`.
+        collection: whose passages they were made from.
+        tokenizer: of the model that will read them.
+        index: of BM25, where it filters or finds negatives.
+        retriever, vectors: a retriever and its passages' vectors, where it does.
+        filter, top_k, filter_by: which questions stay, see `consistent`, and who is asked.
+        negatives, depth: who finds hard negatives, and how many a question.
+        seed: of the order of negatives, and of the questions drawn.
+        limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None keeps all.
+    """
+    texts = Texts.open(questions)
+    sources, searchers = texts.owners(), {}
+    if index is not None:
+        searchers["bm25"] = ByWords(Bm25.open(index / "index"), texts.strings)
+    if retriever is not None:
+        encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
+        asked = encode_queries(encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy")
+        searchers["dense"] = ByVectors(asked, np.load(vectors / "vectors.npy", mmap_mode="r"), machine.device())
+    kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k)
+    if limit is not None:
+        kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
+    counts = store_questions(
+        texts.strings,
+        sources,
+        kept,
+        folder,
+        load_tokenizer(tokenizer),
+        passages=len(collection.passages),
+        retriever=searchers.get(negatives),
+        depth=depth,
+        seed=seed,
+    )
+    drawn = read_json(questions / "counts.json")
+    write_json(folder / "counts.json", {"generated": drawn["drawn"], "deduplicated": drawn["kept"], **counts})
 
 
 # The generator ------------------------------------------------------------------------------------------------------
@@ -315,86 +484,3 @@ def store_questions(
     found.save(folder / "examples")
     covered = len(np.unique(found.positives))
     return {"filtered": len(rows), "queries": len(found), "pairs": len(found.positives), "passages": covered}
-
-
-# Splits: no passage and no question is in two of them -----------------------------------------------------------------
-
-
-def asked_once(texts: Sequence[str]) -> np.ndarray:
-    """Which questions were written once only, `[questions]` bool; case does not count.
-
-    A question that fits two passages tells them apart for nobody, and might stand in two splits.
-
-    Example:
-        >>> asked_once(["Who?", "why?", "who?"]).tolist()
-        [False, True, False]
-    """
-    hashes = np.fromiter((text_hash(text.casefold()) for text in texts), np.int64, len(texts))
-    _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    return counts[inverse] == 1
-
-
-def draw_splits(
-    documents: np.ndarray, asked: np.ndarray, shares: Mapping[str, float], *, held: np.ndarray, seed: int
-) -> np.ndarray:
-    """Draw the split of every passage.
-
-    By document, so that neighbours of a training passage are no test passages; a collection of few documents is split
-    by passage instead.
-
-    Args:
-        documents: `[passages]` int64, the document of each.
-        asked: rows of passages that have a question, in any order, repeated or not.
-        shares: split -> its part of the documents that have a question, scaled to sum to 1; the first gets the rest.
-        held: rows of passages that are judged already; they and their documents are left out.
-        seed: of the draw.
-
-    Returns:
-        `[passages]` int64, the split by its place in `shares`; -1 where there is no question or the passage is held.
-
-    Raises:
-        InputError: too few passages with a question for so many splits.
-
-    Example:
-        >>> draw_splits(np.arange(4), np.array([0, 1, 3]), {"train": 2, "test": 1}, held=np.array([]), seed=0).tolist()
-        [0, 1, -1, 0]
-    """
-    few = len(np.unique(documents[asked])) < FEWEST_DOCUMENTS
-    units = np.arange(len(documents)) if few else documents
-    free = ~np.isin(units, units[held.astype(np.int64)])
-    rows = np.unique(asked)
-    drawn = np.unique(units[rows[free[rows]]])
-    if len(drawn) < len(shares):
-        fix = "Write more questions a passage, use a weaker filter, or train the question generator longer."
-        raise InputError(f"{len(drawn)} passages with questions make no {len(shares)} splits", where="ask", fix=fix)
-    sizes = [max(1, int(share / sum(shares.values()) * len(drawn))) for share in shares.values()]
-    sizes[0] = len(drawn) - sum(sizes[1:])
-    of_unit = np.full(int(units.max()) + 1, -1)
-    of_unit[np.random.default_rng([seed, 7]).permutation(drawn)] = np.repeat(np.arange(len(shares)), sizes)
-    found = np.full(len(documents), -1)
-    found[rows] = of_unit[units[rows]]
-    return found
-
-
-def first_of_each(sources: np.ndarray) -> np.ndarray:
-    """The first question of each passage, `[questions]` bool; `sources` is ascending.
-
-    Example:
-        >>> first_of_each(np.array([2, 2, 5])).tolist()
-        [True, False, True]
-    """
-    return np.diff(sources, prepend=-1) > 0
-
-
-def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:
-    """Mean share of a question's distinct words that its passage has too; case does not count.
-
-    Example:
-        >>> shared_words(["Why do tides rise?"], ["Tides rise twice a day."])
-        0.5
-    """
-    shares = []
-    for question, passage in zip(questions, passages, strict=True):
-        words = set(WORD.findall(question.casefold()))
-        shares.append(len(words & set(WORD.findall(passage.casefold()))) / max(1, len(words)))
-    return float(np.mean(shares)) if shares else 0.0

@@ -14,18 +14,22 @@ from types import TracebackType
 import datasets
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.tokens import TokenStore
-from dr_lib.training import hash64
+from dr_lib.stages import stage
+from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.training import hash64, machine
 
 Writer = Callable[[np.ndarray], list[list[str]]]
 STRINGS = "texts.arrow"
 ROWS_PER_BATCH = 4096
+ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
+"""Texts written side by side; what is written does not depend on it."""
 WINDOW = 65_536
 BATCHES_PER_SHARD = 16
 SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
@@ -157,6 +161,13 @@ class Texts:
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
+@stage()
+def text_tokens(folder: Path, texts: Path, tokenizer: Path | str) -> None:
+    """`store/`: the tokens of some texts for a model with another tokenizer."""
+    rows, words = Texts.open(texts).strings, load_tokenizer(tokenizer)
+    TokenStore.build(rows, words, folder / "store", columns=("text",))
+
+
 @dataclass
 class Counts:
     """What became of the texts that were drawn.
@@ -196,6 +207,37 @@ class Counts:
         self.kept += len(distinct)
         self.without += not distinct
         return list(distinct.values())
+
+
+def save_texts(
+    folder: Path, write: Writer, store: TokenStore, tokenizer: Path | str, *, copies: int, title: str
+) -> None:
+    """Write about every passage, drop empty and repeated texts, and keep the rest with their counts (`counts.json`).
+
+    Args:
+        folder: of a resumable stage.
+        write: as in `write_all`.
+        store: tokens of the passages.
+        tokenizer: of the model that will read the texts.
+        copies: texts a passage.
+        title: what is written, for the bar.
+    """
+    counts, at_once = Counts(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // copies)
+    written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
+    Texts.write(folder, ([counts.clean(own) for own in block] for block in written), load_tokenizer(tokenizer))
+    write_json(folder / "counts.json", vars(counts))
+
+
+def ready(model: PreTrainedModel) -> PreTrainedModel:
+    """A model that only writes: without gradients, its weights in bfloat16 where the machine computes that natively."""
+    torch.set_num_threads(machine.threads())
+    bf16 = machine.precision("auto", model.device) == "bf16"
+    return model.requires_grad_(False).to(torch.bfloat16 if bf16 else torch.float32)
+
+
+def writer_tokenizer(writer: Path | str, public: bool) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model trained here, or that of a public one, of whatever kind."""
+    return AutoTokenizer.from_pretrained(writer, trust_remote_code=False) if public else load_tokenizer(writer)
 
 
 def write_all(

@@ -110,8 +110,6 @@ def test_what_makes_no_sense_is_refused(scores, rows):
     for s_pos, s_neg in ((0.1, 0.9), (0.5, 0.5), (1.1, 0.1), (0.9, -0.1)):
         with pytest.raises(InputError, match="s_neg < s_pos"):
             label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=60)
-    with pytest.raises(InputError, match="unknown value 'logit'"):
-        probabilities(scores, "logit")
 
 
 def test_known_passages_are_found_for_their_own_query_alone():
