@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--to", type=Path, required=True, help="the new folder")
     export.set_defaults(command=export_model)
 
-    search = commands.add_parser("search", help="ask a collection: BM25 and trained models side by side")
+    search = commands.add_parser("search", help="search a collection: BM25 and trained models side by side")
     search.add_argument("collection", help="a collection, or a record: its collection and its model")
     search.add_argument("query", nargs="?", help="the question (default: one a line from standard input)")
     search.add_argument("--model", type=Path, action="append", default=[], help="a retriever: folder or record")
@@ -97,15 +97,13 @@ def run_batch(options: argparse.Namespace) -> int:
     """`batch`"""
     from dr_lib.lab.batch import run_notebooks
 
-    return run_notebooks(
-        options.notebooks, scale=options.scale, parameters=dict(options.parameter), jobs=options.jobs,
-        threads=options.threads, to=options.to,
-    )  # fmt: skip
+    parameters, jobs = dict(options.parameter), {"jobs": options.jobs, "threads": options.threads}
+    return run_notebooks(options.notebooks, scale=options.scale, parameters=parameters, to=options.to, **jobs)
 
 
 def show_ledger(options: argparse.Namespace) -> None:
     """`ledger`"""
-    from dr_lib.lab.verdicts import ledger, ledger_lines
+    from dr_lib.lab.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)
     if options.json:
@@ -118,8 +116,7 @@ def show_ledger(options: argparse.Namespace) -> None:
 
 def train_base(options: argparse.Namespace) -> None:
     """`base`"""
-    from dr_lib.lab.base import build_base
-    from dr_lib.lab.base_recipe import BaseRecipe
+    from dr_lib.lab.base import BaseRecipe, build_base
 
     print(build_base(BaseRecipe.load(options.recipe), to=options.to))
 
@@ -137,7 +134,7 @@ def publish_records(options: argparse.Namespace) -> None:
 
 def export_model(options: argparse.Namespace) -> None:
     """`export`"""
-    from dr_lib.lab.finished import find_record
+    from dr_lib.lab.records import find_record
     from dr_lib.report import export
 
     if (options.model is None) == (options.study is None):
@@ -153,15 +150,15 @@ def search_collection(options: argparse.Namespace) -> None:
     """`search`"""
     import shutil
 
-    from dr_lib.lab.searcher import check_asked, searcher_for
+    from dr_lib.lab.search import check_queries, searcher_for
     from dr_lib.report import search_text
 
-    check_asked([] if options.query is None else [options.query], options.k)
+    check_queries([] if options.query is None else [options.query], options.k)
     searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
     width = shutil.get_terminal_size((100, 24)).columns
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
-        (answer,) = searcher.ask([query.strip()], options.k)
-        print(answer.as_json() if options.json else search_text(answer, width) + "\n", flush=True)
+        (result,) = searcher.search([query.strip()], options.k)
+        print(result.as_json() if options.json else search_text(result, width) + "\n", flush=True)
 
 
 def write_generated_pages(options: argparse.Namespace) -> None:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from dr_lib.errors import InputError
+
 
 def project_root() -> Path:
     """The checkout that this package is imported from."""
@@ -25,6 +27,20 @@ def find_data(name: str | Path) -> Path | None:
     root = data_root()
     choices = [Path(name).expanduser(), *([root / name] if root else [])]
     return next((path for path in choices if path.exists()), None)
+
+
+def find_file(name: str | Path, inside: str) -> Path:
+    """A file by its path or its name under `DR_DATA`; in a folder it is `inside`, plain or gzipped.
+
+    Raises:
+        InputError: there is no such file, saying what was looked for.
+    """
+    place = find_data(name) or Path(name).expanduser()
+    for path in (place, place / inside, place / f"{inside}.gz"):
+        if path.is_file():
+            return path.resolve()
+    fix = f"Give a file, or a folder with {inside}; or set DR_DATA to the folder that has it."
+    raise InputError("no such file", where=place, fix=fix)
 
 
 def embedded_base() -> Path:

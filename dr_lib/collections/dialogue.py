@@ -86,7 +86,7 @@ def read_exchanges(folder: str | Path, split: str = "dev") -> Iterator[Exchange]
     return read(path)
 
 
-def file_of(folder: str | Path, split: str = "dev") -> Path:
+def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
     """The file that a split is read from; `InputError` where there is none."""
     return find_file(_place(folder), split)[0]
 

@@ -1,65 +1,92 @@
-"""The lab: recipes unfold into stages, stages are kept, runs leave records, studies sweep, notebooks run in batches.
+"""The lab: a recipe becomes a pipeline of stages, runs leave records, studies sweep, notebooks run in batches."""
 
-Names are looked up when they are first used, because some bring in torch and a command line should answer at once.
-"""
+from dr_lib.lab.base import (
+    BaseRecipe,
+    Checkpoint,
+    TextSource,
+    build_base,
+    open_checkpoint,
+    open_collection,
+    open_sample,
+)
+from dr_lib.lab.batch import run_notebooks
+from dr_lib.lab.generate import GeneratedQueries, generate_queries
+from dr_lib.lab.ledger import SCALES, ledger, ledger_lines, records_for, scores_by_label, study_of
+from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.recipe import (
+    CollectionSettings,
+    Recipe,
+    few_shot_sweep,
+    hard_negative_sweep,
+    recipe_at,
+    recipe_for,
+)
+from dr_lib.lab.records import (
+    Record,
+    find_record,
+    live_folder,
+    load_record,
+    load_records,
+    models_of,
+    open_models,
+    publish,
+    ranking_of,
+    recorded_folder,
+)
+from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
+from dr_lib.lab.status import status_lines
+from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, zero_shot
+from dr_lib.stages import Cache, Estimates, Stage
 
-from importlib import import_module
-from typing import Any
-
-HOMES = {
-    "Answer": "searcher",
-    "Asked": "asked",
-    "BaseRecipe": "base_recipe",
-    "Cache": "cache",
-    "Estimates": "budget",
-    "Hit": "searcher",
-    "Job": "job",
-    "Recipe": "recipe",
-    "Record": "records",
-    "Searcher": "searcher",
-    "Stage": "stage",
-    "Study": "study",
-    "StudyError": "study",
-    "StudyResult": "study",
-    "TextSource": "base_recipe",
-    "Way": "way",
-    "ZeroShot": "transfer",
-    "ask": "asked",
-    "build_base": "base",
-    "find_record": "finished",
-    "few_shot_sweep": "sweeps",
-    "hard_negative_sweep": "sweeps",
-    "live_folder": "records",
-    "load_record": "records",
-    "load_records": "records",
-    "material": "materials",
-    "models_of": "finished",
-    "open_means": "way",
-    "open_sample": "opening",
-    "open_searcher": "searcher",
-    "publish": "records",
-    "recipe_at": "scales",
-    "recipe_for": "recipe",
-    "recorded_folder": "records",
-    "run_job": "job",
-    "scores_by_label": "verdicts",
-    "unfold": "way",
-    "unfold_bm25": "way",
-    "unfold_checks": "stage_checks",
-    "unfold_similarities": "similarities",
-    "zero_shot": "transfer",
-}
-
-__all__ = sorted(HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    """Import the module behind a public name at its first use."""
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """Public names, for completion."""
-    return sorted([*globals(), *HOMES])
+__all__ = [
+    "SCALES",
+    "BaseRecipe",
+    "Cache",
+    "Checkpoint",
+    "CollectionSettings",
+    "Estimates",
+    "GeneratedQueries",
+    "Hit",
+    "Pipeline",
+    "Recipe",
+    "Record",
+    "Result",
+    "Run",
+    "Searcher",
+    "Stage",
+    "Study",
+    "StudyError",
+    "StudyResult",
+    "TextSource",
+    "ZeroShot",
+    "build_base",
+    "collection_of",
+    "execute",
+    "few_shot_sweep",
+    "find_record",
+    "generate_queries",
+    "hard_negative_sweep",
+    "ledger",
+    "ledger_lines",
+    "live_folder",
+    "load_record",
+    "load_records",
+    "models_of",
+    "open_checkpoint",
+    "open_collection",
+    "open_models",
+    "open_sample",
+    "open_searcher",
+    "publish",
+    "ranking_of",
+    "recipe_at",
+    "recipe_for",
+    "recorded_folder",
+    "records_for",
+    "run_notebooks",
+    "scores_by_label",
+    "searcher_for",
+    "status_lines",
+    "study_of",
+    "zero_shot",
+]

@@ -1,96 +1,323 @@
-"""Train a base model from plain text: vocabulary, tokens, masked LM, held-out loss; and put it into the book.
+"""Base models: where a masked LM lies, and how the book's own small one is trained from plain text.
 
-Page of the book: practice/own-corpus. Three stages, so that another size of model shares vocabulary and tokens.
+Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml. Its training is three
+stages, so that another size of model shares vocabulary and tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import datasets
+import numpy as np
 import torch
+from pydantic import Field
+from transformers import AutoConfig
 
-from dr_lib import models, objectives
-from dr_lib.files import fresh_folder, read_json, write_json
-from dr_lib.lab.base_recipe import BaseRecipe
-from dr_lib.lab.base_text import COLUMNS, BaseText
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.cost import bert_work
-from dr_lib.lab.provenance import commit
-from dr_lib.lab.records import thin
-from dr_lib.lab.stage import Stage
-from dr_lib.objectives import Objective
-from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, train_wordpiece
-from dr_lib.training import TrainLog, machine, train
+from dr_lib import collections, models, objectives, places
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
+from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place
+from dr_lib.lab.records import commit, thin
+from dr_lib.models import locate
+from dr_lib.settings import Settings
+from dr_lib.stages import Cache, Data, Part, Stage, stage
+from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
+from dr_lib.training import TrainLog, bert_work, machine, train
+
+COLUMNS = ["title", "text"]
+MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+class Shape(NamedTuple):
+    """How large a model is."""
+
+    layers: int
+    hidden: int
+    vocabulary: int
+    positions: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model to start from or to write with.
+
+    Attributes:
+        name: how a record calls it, never a path.
+        shape: its layers, hidden size, vocabulary and longest sequence.
+        model: what stages depend on and load: a folder or hub name with its digest, or part of a stage that makes it.
+        tokenizer: the same for its tokenizer alone, which tokens depend on.
+        public: whether it brings a tokenizer of its own kind, rather than having been trained here.
+    """
+
+    name: str
+    shape: Shape
+    model: Data | Part
+    tokenizer: Data | Part
+    public: bool = True
+
+    def same_tokenizer(self, other: "Checkpoint") -> bool:
+        """Whether tokens made for one can be read by the other."""
+        mine, theirs = self.tokenizer, other.tokenizer
+        if isinstance(mine, Data) and isinstance(theirs, Data):
+            return mine.digest == theirs.digest
+        return mine == theirs
+
+    def facts(self) -> dict[str, Any]:
+        """What a record says of it."""
+        made = isinstance(self.model, Part)
+        digests = (
+            {"key": self.model.stage.key} if made else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
+        )
+        return {"name": self.name, **digests, "shape": self.shape._asdict()}
+
+
+def open_collection(name: str, allow_duplicates: bool = False) -> Collection:
+    """Load a collection; a second call in a process gives the same object, unless its files have changed."""
+    return _open_collection(name, allow_duplicates, _fingerprint(places.find_data(name)))
+
+
+def open_sample(settings: CollectionSettings) -> Collection:
+    """The collection of a recipe, cut to the sizes it names."""
+    return _open_sample(settings, _fingerprint(places.find_data(settings.name)))
+
+
+def open_checkpoint(name: str) -> Checkpoint:
+    """Find a masked LM by its name in a recipe.
+
+    Args:
+        name: "embedded", a local folder, a hub name, or the YAML file of a base recipe.
+
+    Raises:
+        InputError: there is nothing usable under that name.
+    """
+    if name.endswith((".yaml", ".yml")):
+        recipe = BaseRecipe.load(_recipe_file(name))
+        shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
+        made = base_stage(recipe)
+        return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
+    place = locate(name)
+    return _open_checkpoint(place, _fingerprint(Path(place) if is_place(place) else None))
+
+
+def open_writer(name: str) -> Checkpoint:
+    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of any kind.
+
+    Raises:
+        InputError: there is nothing usable under that name.
+    """
+    place = locate(name)
+    files = sorted(path for path in Path(place).glob("*") if path.is_file())  # of whatever names: kinds differ
+    digest = json_digest({path.name: file_digest(path) for path in files}) if files else model_digest(place)
+    model = Data(place, digest)
+    return Checkpoint(Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0), model, model)
+
+
+def model_digest(place: str) -> str:
+    """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
+    folder = Path(place)
+    if folder.is_dir():
+        return json_digest({name: file_digest(folder / name) for name in MODEL_FILES if (folder / name).is_file()})
+    return json_digest({"hub": place, "revision": _hub_revision(place)})
+
+
+def _fingerprint(path: Path | None) -> tuple[tuple[str, int, int], ...]:
+    """Sizes and times of the files at a place, so that what is replaced under a living kernel is read anew."""
+    files = [path] if path and path.is_file() else sorted(path.rglob("*")) if path else []
+    facts = [(str(file), file.stat()) for file in files if file.is_file()]
+    return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
+
+
+@lru_cache(maxsize=8)
+def _open_collection(name: str, allow_duplicates: bool, _: object) -> Collection:
+    return collections.load(name, allow_duplicates=allow_duplicates)
+
+
+@lru_cache(maxsize=8)
+def _open_sample(settings: CollectionSettings, fingerprint: Any) -> Collection:
+    collection = _open_collection(settings.name, settings.allow_duplicates, fingerprint)
+    sizes = settings.sample_sizes()
+    return collection.sample(**sizes) if sizes else collection
+
+
+@lru_cache(maxsize=8)
+def _open_checkpoint(place: str, _: object) -> Checkpoint:
+    config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+    sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
+    tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
+    name = Path(place).name if is_place(place) else place
+    return Checkpoint(name, Shape(*sizes), Data(place, model_digest(place)), tokenizer)
+
+
+def _recipe_file(name: str) -> Path:
+    """A base recipe as seen from here, else from the project's root (a notebook may run anywhere)."""
+    path = Path(name).expanduser()
+    return path if path.exists() else places.project_root() / path
+
+
+def _hub_revision(name: str) -> str:
+    """The commit of a hub model, from the network or from what was fetched before."""
+    from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
+
+    for local_only in (False, True):
+        try:
+            return Path(snapshot_download(name, allow_patterns=["config.json"], local_files_only=local_only)).name
+        except (OSError, ValueError):
+            continue
+    fix = 'Go online once, or name a local folder or "embedded".'
+    raise InputError("no such model on the hub, and none fetched before", where=name, fix=fix)
+
+
+# Training a base model ----------------------------------------------------------------------------------------------
+
+
+class TextSource(Settings):
+    """A collection whose passages are read as plain text.
+
+    Args:
+        name: as `collections.load` takes it.
+        without_documents_of: splits whose judged documents are left out whole, so that no test text is seen.
+    """
+
+    name: str
+    without_documents_of: tuple[str, ...] = ()
+
+
+class BaseRecipe(Settings):
+    """A small BERT trained by masked LM on some collections, from nothing.
+
+    Args:
+        name: what the model is called.
+        sources: the text.
+        vocabulary: number of WordPiece pieces, special tokens included.
+        layers, hidden, heads: size; the feed-forward part has 4 x `hidden` units.
+        positions: longest sequence that the model can ever read.
+        length: longest sequence in training, special tokens included.
+        title: how a passage becomes a sequence.
+        objective: a method that needs no generator, normally "mlm".
+        training: steps, rate, batch.
+        held_out: share of the documents that are not trained on but measured at the end, in (0, 0.5].
+        weights: number type of the saved weights.
+        seed: of weights, order and masks.
+
+    Example:
+        >>> BaseRecipe(name="tiny", sources=[{"name": "pydocs"}], layers=1, hidden=64).heads
+        2
+    """
+
+    name: str
+    sources: tuple[TextSource, ...] = Field(min_length=1)
+    vocabulary: int = Field(default=8192, gt=5)
+    layers: int = Field(default=2, gt=0)
+    hidden: int = Field(default=128, gt=0)
+    heads: int = Field(default=2, gt=0)
+    positions: int = Field(default=512, gt=8)
+    length: int = Field(default=144, gt=8)
+    title: Literal["pair", "joined", "none"] = "pair"
+    objective: ObjectiveSettings = Field(default_factory=lambda: ObjectiveSettings(name="mlm"))
+    training: Pretraining = Field(default_factory=Pretraining)
+    held_out: float = Field(default=0.01, gt=0, le=0.5)
+    weights: Literal["float32", "float16"] = "float32"
+    seed: int = Field(default=0, ge=0)
+
+    @classmethod
+    def load(cls, path: Path) -> "BaseRecipe":
+        """Read a base recipe from a YAML file."""
+        return cls(**read_yaml(path))
+
+    def portable(self) -> dict[str, Any]:
+        """All keys as plain JSON values, with the last part in place of a path."""
+        values = self.model_dump(mode="json")
+        for source in values["sources"]:
+            if is_place(source["name"]):
+                source["name"] = Path(source["name"]).expanduser().resolve().name
+        return values
 
 
 def base_stage(recipe: BaseRecipe) -> Stage:
-    """The trained base model; its folder has `model/`, `log.json` and `held_out.json`."""
-    text = BaseText(recipe)
-    source = {"text": text.digests(), "held_out": recipe.held_out, "seed": recipe.seed}
-    vocabulary = Stage("vocabulary", 1, source | {"size": recipe.vocabulary}, _vocabulary(recipe, text), cost=1.0)
-    tokens = Stage("base_tokens", 1, source, _tokens(text), {"vocabulary": vocabulary}, cost=1.0)
-    training = recipe.training
-    params = {
-        "model": recipe.model_dump(mode="json", include={"layers", "hidden", "heads", "positions", "weights"}),
-        "sequences": {"length": recipe.length, "title": recipe.title},
-        "objective": recipe.objective.model_dump(mode="json"),
-        "training": training.identity(),
-        "seed": recipe.seed,
-    }
-    work = bert_work(recipe.layers, recipe.hidden, recipe.vocabulary, share_predicted=0.15)
-    cost = work * training.steps * training.accumulation * training.tokens_per_batch
-    return Stage(
-        "base", 2, params, _model(recipe), {"vocabulary": vocabulary, "tokens": tokens}, resumable=True, cost=cost
-    )
-
-
-def _vocabulary(recipe: BaseRecipe, text: BaseText) -> Callable[[Path, dict[str, Path]], None]:
-    def build(folder: Path, _: dict[str, Path]) -> None:
-        rows = text.train()
-        texts = [column for name in COLUMNS for column in rows[name]]
-        train_wordpiece(texts, recipe.vocabulary).save_pretrained(folder / "tokenizer")
-
-    return build
-
-
-def _tokens(text: BaseText) -> Callable[[Path, dict[str, Path]], None]:
-    def build(folder: Path, inputs: dict[str, Path]) -> None:
-        tokenizer = load_tokenizer(inputs["vocabulary"] / "tokenizer")
-        for name, rows in (("train", text.train()), ("held_out", text.test())):
-            TokenStore.build(rows, tokenizer, folder / name)
-
-    return build
-
-
-def _model(recipe: BaseRecipe) -> Callable[[Path, dict[str, Path]], None]:
-    def build(folder: Path, inputs: dict[str, Path]) -> None:
-        tokenizer = load_tokenizer(inputs["vocabulary"] / "tokenizer")
-        model = models.new_bert(
-            len(tokenizer), layers=recipe.layers, hidden=recipe.hidden, heads=recipe.heads,
-            max_positions=recipe.positions, seed=recipe.seed, device=machine.device(),
-        )  # fmt: skip
-        objective = objectives.create(recipe.objective.name, model, tokenizer, **recipe.objective.params)
-        batches = stream(recipe, TokenStore.open(inputs["tokens"] / "train"))
-        settings = recipe.training.settings(recipe.seed)
-        train(objective, batches.batch, settings, folder, title=f"base model {recipe.name}")
-        measured = measure(objective, stream(recipe, TokenStore.open(inputs["tokens"] / "held_out")), recipe.seed)
-        write_json(folder / "held_out.json", measured)
-        model.to("cpu", torch.float16 if recipe.weights == "float16" else torch.float32)
-        models.save_masked_lm(model, tokenizer, folder / "model")
-
-    return build
-
-
-def stream(recipe: BaseRecipe, store: TokenStore) -> BatchStream:
-    """The batches of a base model's training or of its held-out text."""
-    return BatchStream(
-        store, tokens_per_batch=recipe.training.tokens_per_batch, max_length=recipe.length, title=recipe.title,
+    """The trained base model of a recipe: `model/`, `log.json` and `held_out.json`."""
+    texts = [open_collection(source.name) for source in recipe.sources]
+    left_out = [sorted(source.without_documents_of) for source in recipe.sources]
+    split = {"left_out": left_out, "held_out": recipe.held_out, "seed": recipe.seed}
+    passages = sum(len(text.passages) for text in texts)
+    words = vocabulary(texts, size=recipe.vocabulary, **split).costs(passages)
+    tokens = base_tokens(texts, words / "tokenizer", **split).costs(passages)
+    method = objectives.method(recipe.objective.name)
+    made = base(
+        tokens,
+        words / "tokenizer",
+        method=method,
+        settings=objectives.parameters(recipe.objective.name, **recipe.objective.params),
+        training=recipe.training,
+        size={"layers": recipe.layers, "hidden": recipe.hidden, "heads": recipe.heads, "positions": recipe.positions},
+        length=recipe.length,
+        title=recipe.title,
+        weights=recipe.weights,
         seed=recipe.seed,
-    )  # fmt: skip
+    )
+    work = bert_work(recipe.layers, recipe.hidden, recipe.vocabulary, share_predicted=0.15)
+    return made.costs(work * recipe.training.steps * recipe.training.accumulation * recipe.training.tokens_per_batch)
+
+
+@stage()
+def vocabulary(folder: Path, texts: list[Collection], *, size: int, left_out: list, held_out: float, seed: int) -> None:
+    """`tokenizer/`: WordPiece learned from the training part of the text."""
+    rows = base_text(texts, left_out, held_out, seed)[0]
+    pieces = train_wordpiece([text for name in COLUMNS for text in rows[name]], size)
+    pieces.save_pretrained(folder / "tokenizer")
+
+
+@stage()
+def base_tokens(
+    folder: Path, texts: list[Collection], tokenizer: Path, *, left_out: list, held_out: float, seed: int
+) -> None:
+    """`train/` and `held_out/`: token stores of both parts of the text."""
+    words = load_tokenizer(tokenizer)
+    for name, rows in zip(("train", "held_out"), base_text(texts, left_out, held_out, seed), strict=True):
+        TokenStore.build(rows, words, folder / name)
+
+
+@stage(resumable=True)
+def base(
+    folder: Path,
+    tokens: Path,
+    tokenizer: Path,
+    *,
+    method: type[objectives.Objective],
+    settings: Any,
+    training: Pretraining,
+    size: dict[str, int],
+    length: int,
+    title: str,
+    weights: str,
+    seed: int,
+) -> None:
+    """`model/`: a masked LM trained from nothing; `log.json`; `held_out.json`, its losses on unseen documents."""
+    words = load_tokenizer(tokenizer)
+    model = models.new_bert(
+        len(words),
+        layers=size["layers"],
+        hidden=size["hidden"],
+        heads=size["heads"],
+        max_positions=size["positions"],
+        seed=seed,
+        device=machine.device(),
+    )
+    objective = method(model, words, settings)
+    options = {"tokens_per_batch": training.tokens_per_batch, "max_length": length, "title": title, "seed": seed}
+    batches = BatchStream(TokenStore.open(tokens / "train"), **options)
+    train(objective, batches.batch, training.with_seed(seed), folder, title="base model")
+    unseen = BatchStream(TokenStore.open(tokens / "held_out"), **options)
+    write_json(folder / "held_out.json", measure(objective, unseen, seed))
+    model.to("cpu", torch.float16 if weights == "float16" else torch.float32)
+    models.save_masked_lm(model, words, folder / "model")
 
 
 @torch.no_grad()
-def measure(objective: Objective, batches: BatchStream, seed: int) -> dict[str, float]:
+def measure(objective: objectives.Objective, batches: BatchStream, seed: int) -> dict[str, float]:
     """Mean of everything an objective reports over one epoch of held-out text, weighted by tokens.
 
     Args:
@@ -116,6 +343,45 @@ def measure(objective: Objective, batches: BatchStream, seed: int) -> dict[str, 
     return means | {"perplexity": float(torch.exp(torch.tensor(means["loss"]))), "tokens": total}
 
 
+def base_text(
+    texts: Sequence[Collection], left_out: Sequence[Sequence[str]], held_out: float, seed: int
+) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The passages to train on and those of the documents held out, columns title and text."""
+    parts: tuple[list, list] = ([], [])
+    for collection, splits in zip(texts, left_out, strict=True):
+        rows, documents = allowed_rows(collection, splits)
+        outside = is_held_out(documents, held_out, seed)
+        for part, chosen in zip(parts, (rows[~outside], rows[outside]), strict=True):
+            part.append(collection.passages.select(chosen).select_columns(COLUMNS))
+    train_part, unseen = (datasets.concatenate_datasets([one for one in part if len(one)]) for part in parts)
+    return train_part, unseen
+
+
+def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the passages whose document has no judged passage in the splits to leave out, and their documents."""
+    documents, _ = collection.documents()
+    ids = collection.passages.with_format("numpy")["id"][:] if splits else np.zeros(0, str)
+    judged = {passage for split in splits for grades in collection.qrels(split).values() for passage in grades}
+    tested = np.unique(documents[np.flatnonzero(np.isin(ids, list(judged)))]) if judged else np.zeros(0, np.int64)
+    rows = np.flatnonzero(~np.isin(documents, tested))
+    if not len(rows):
+        raise InputError("no passage is left", where=f"source {collection.name}", fix="Leave out fewer splits.")
+    return rows, documents[rows]
+
+
+def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Draw about `share` of the distinct documents, at least one; True at each row of a drawn one.
+
+    Example:
+        >>> is_held_out(np.array([4, 4, 9]), 0.5, seed=0).sum() in (1, 2)
+        True
+    """
+    distinct, inverse = np.unique(documents, return_inverse=True)
+    count = max(1, round(share * len(distinct)))
+    drawn = np.random.default_rng(seed).permutation(len(distinct)) < count
+    return drawn[inverse]
+
+
 def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None = None) -> Path:
     """Train a base model, or find it trained, and copy it with its record to a folder.
 
@@ -127,14 +393,14 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     Returns:
         The folder that holds the model.
     """
-    cache, stage = cache or Cache(), base_stage(recipe)
-    made = cache.get(stage)
+    cache, last = cache or Cache(), base_stage(recipe)
+    made = cache.get(last)
     if to is None:
         return made / "model"
     with fresh_folder(to) as draft:
         for file in (made / "model").iterdir():
             (draft / file.name).write_bytes(file.read_bytes())  # bytes alone: safetensors writes files for one user
-        write_json(draft / "record.json", base_record(recipe, made, cache.manifest(stage)))
+        write_json(draft / "record.json", base_record(recipe, made, cache.manifest(last)))
     return to
 
 
@@ -142,20 +408,25 @@ def base_record(recipe: BaseRecipe, made: Path, manifest: dict[str, Any]) -> dic
     """How a base model was made: recipe, text with digests, loss curve, held-out loss, times, machine, commit."""
     log = TrainLog.load(made / "log.json")
     columns = {name: [round(float(value), 6) for value in log.column(name)] for name in log.names}
+    texts = [(source, open_collection(source.name)) for source in recipe.sources]
     return {
         "recipe": recipe.portable(),
-        "recipe_digest": recipe.digest,
+        "recipe_digest": json_digest(recipe.portable()),
         "key": manifest["key"],
-        "text": BaseText(recipe).facts(),
+        "code": manifest["code"],
+        "text": [
+            {
+                "name": text.name,
+                "digest": text.digest,
+                "without_documents_of": list(source.without_documents_of),
+                "passages": len(allowed_rows(text, source.without_documents_of)[0]),
+            }
+            for source, text in texts
+        ],
         "curve": thin(columns),
         "held_out": read_json(made / "held_out.json"),
-        "training": summary(log),
+        "training": {name: value for name, value in log.as_dict().items() if name != "rows"},
         "machine": machine.machine_facts(),
         "commit": commit(),
         "created": manifest["created"],
     }
-
-
-def summary(log: TrainLog) -> dict[str, Any]:
-    """The totals of a training: everything the log holds but its rows."""
-    return {name: value for name, value in log.as_dict().items() if name != "rows"}

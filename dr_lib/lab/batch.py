@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.spelling import spell_seconds
+from dr_lib.stages import spell_seconds
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,142 @@
-"""The stages after pre-training: retriever 1, mining, retriever 2, re-ranker, teacher scores, distilled retriever.
+"""From a recipe to its stages: SimLM's Figure 2 in code, and what CDMAE (section 3.4) and MASTER (section 4.3) share.
 
-SimLM Figure 2, CDMAE section 3.4, MASTER section 4.3. Every retriever starts from the same pre-trained encoder; only
-what it learns from changes. Page of the book: ideas/pipeline.
+    passages -> pretrained -> retriever 1 -> mined -> retriever 2 -> cross-encoder -> teacher scores -> distilled
+                                   ^ BM25's negatives                      |-> re-ranked run
+
+Every retriever starts from the same pre-trained encoder; only what it learns from changes. A stage stands beside the
+code that does its work; here they are only put together, so this file can be read from top to bottom. Nothing is built
+here. Page of the book: ideas/pipeline.
 """
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
+from dr_lib import evaluation, materials, objectives, retrieval, tokens, training
+from dr_lib.collections import Collection, dialogue_file
 from dr_lib.errors import InputError
-from dr_lib.lab import pipeline_builds, reranking, stages
-from dr_lib.lab.material_pseudo_labels import pseudo_labels
-from dr_lib.lab.means import Means
-from dr_lib.lab.pipeline_specs import Final
-from dr_lib.lab.specs import Finetuning
-from dr_lib.lab.stage import Stage
+from dr_lib.files import file_digest
+from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample, open_writer
+from dr_lib.lab.recipe import Recipe
+from dr_lib.places import find_file
+from dr_lib.stages import Data, Part, Stage
+from dr_lib.training import Finetuning, bert_work
+
+PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
+SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}  # a sigmoid needs logits that were trained pair by pair
+BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
 
 
-@dataclass(frozen=True)
 class Pipeline:
-    """The stages of one recipe, each made when it is asked for.
+    """The stages of one recipe, each made when it is named.
+
+    Args:
+        recipe: what is run.
+        searches: whether anything is to be searched; without, the collection needs no queries (for writing some).
 
     Attributes:
-        means: recipe, collection, base model and tokens.
-        pretrained: where every retriever starts; None for the base model.
-        searched: the same of the collection that is evaluated on; `means` where that is the one trained on.
+        collection: what the recipe trains on.
+        searched: what it is evaluated on: the same one but for zero-shot runs.
+        base: the masked LM that every training starts from.
+
+    Raises:
+        InputError: a collection or model that cannot be opened, a split it does not have, sizes that do not fit.
     """
 
-    means: Means
-    pretrained: Stage | None
-    searched: Means
+    def __init__(self, recipe: Recipe, searches: bool = True):
+        self.recipe = recipe
+        self.collection = open_sample(recipe.collection)
+        self.searched = open_sample(recipe.evaluation.on) if recipe.evaluation.on else self.collection
+        self.corpus = open_sample(recipe.pretraining.collection) if recipe.pretraining.collection else self.collection
+        self.base = open_checkpoint(recipe.base)
+        if searches:
+            check(self)
+
+    # Tokens and words -----------------------------------------------------------------------------------------------
+
+    def passages(self, collection: Collection | None = None, by: Checkpoint | None = None) -> Stage:
+        """The passages of a collection (default the recipe's) in the tokens of a model (default the base)."""
+        collection, by = collection or self.collection, by or self.base
+        return tokens.passage_tokens(collection, by.tokenizer).costs(len(collection.passages))
+
+    def queries(self, split: str, collection: Collection | None = None, by: Checkpoint | None = None) -> Stage:
+        """The queries of a split, likewise."""
+        collection, by = collection or self.collection, by or self.base
+        return tokens.query_tokens(collection, by.tokenizer, split=split).costs(len(collection.qrels(split)))
+
+    def bm25_index(self, collection: Collection | None = None) -> Stage:
+        """BM25 over the passages, titles included where the recipe reads them."""
+        collection = collection or self.collection
+        return retrieval.bm25_index(collection, title=self.recipe.title != "none").costs(len(collection.passages))
+
+    def bm25_run(self, split: str, depth: int, collection: Collection | None = None) -> Stage:
+        """What BM25 finds for the queries of a split."""
+        collection = collection or self.collection
+        run = retrieval.bm25_run(self.bm25_index(collection), collection, split=split, depth=depth)
+        return run.costs(len(collection.qrels(split)) * len(collection.passages))
+
+    # Pre-training ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def untuned(self) -> Stage:
-        """The pre-trained encoder as a retriever, without any fine-tuning (DPR-PAQ Table 4, "w/o FT")."""
-        return stages.untuned(self.means.recipe, self.means.base, self.pretrained)
+    def pretrained(self) -> Stage | None:
+        """The base model pre-trained on the passages; None for objective "none"."""
+        recipe, shape = self.recipe, self.base.shape
+        if recipe.objective.name == "none":
+            return None
+        method = objectives.method(recipe.objective.name)
+        settings = objectives.parameters(recipe.objective.name, **recipe.objective.params)
+        layout = (
+            recipe.layout
+            if method.reads_queries
+            else recipe.layout.model_copy(
+                update={"query_length": 32, "query_side": "right"}  # it reads none, so their length changes nothing
+            )
+        )
+        # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
+        whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
+        made = objectives.pretrained(
+            self.base.model,
+            self.passages(self.corpus),
+            self.corpus,
+            self.generator.model if self.generator else None,
+            {name: whole.material(name, **params) for name, params in settings.materials().items()},
+            method=method,
+            settings=settings,
+            training=recipe.pretraining,
+            layout=layout,
+            dropout=recipe.dropout,
+            seed=recipe.seed,
+        )
+        read = recipe.pretraining.steps * recipe.pretraining.accumulation * recipe.pretraining.tokens_per_batch
+        work = bert_work(*shape[:3], length=recipe.passage_length)
+        return made.costs(read * work, f"{recipe.objective.name} {shape.layers}x{shape.hidden}")
+
+    @cached_property
+    def generator(self) -> Checkpoint | None:
+        """The masked LM that proposes replacements, for methods that need one."""
+        needed = objectives.method(self.recipe.objective.name).needs_generator
+        return open_checkpoint(self.recipe.generator or self.recipe.base) if needed else None
+
+    @property
+    def start(self) -> Stage | Data | Part:
+        """The encoder that every retriever starts from."""
+        return self.pretrained or self.base.model
+
+    # Retrievers -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def bm25_negatives(self) -> Stage | None:
+        """BM25's hard negatives of the training queries; None where none are used."""
+        options = self.recipe.negatives
+        if not self.recipe.finetuning.negatives:
+            return None
+        run = self.bm25_run("train", options.depth + self.most_relevant)
+        return retrieval.negatives(run, self.collection, **options.model_dump())
 
     @cached_property
     def retriever1(self) -> Stage:
         """Trained with BM25 negatives."""
-        return self._finetuned(self.means.negatives)
+        return self.finetuned(self.bm25_negatives)
 
     @cached_property
     def mined(self) -> Stage:
@@ -53,87 +151,495 @@ class Pipeline:
     @cached_property
     def _rounds(self) -> tuple[Stage, Stage]:
         retriever = self.retriever1
-        for _ in range(self.means.recipe.mining.rounds):
-            negatives = self._negatives_of(retriever)
-            retriever = self._finetuned(negatives, self.means.recipe.second)
-        return negatives, retriever
+        for _ in range(self.recipe.mining.rounds):
+            mined = self.mined_by(retriever)
+            retriever = self.finetuned(mined, self.recipe.finetuning2)
+        return mined, retriever
 
     @cached_property
-    def candidates(self) -> Stage:
-        """Hard negatives of retriever 2, which the re-ranker learns to put below the positive."""
-        return self._negatives_of(self.retriever2)
+    def cross_encoder(self) -> Stage:
+        """The re-ranker, trained on the candidates of retriever 2."""
+        loss = "listwise"
+        return self.cross_encoder_on(self.mined_by(self.retriever2), self.retriever2, loss, self.recipe.seed)
 
     @cached_property
-    def reranker(self) -> Stage:
-        """The cross-encoder trained on retriever 2's candidates."""
-        return reranking.cross_encoder(self.means, self.candidates, self.retriever2)
-
-    @cached_property
-    def taught(self) -> Stage:
+    def teacher_negatives(self) -> Stage:
         """The negatives that the teacher reads and the distilled retriever learns from."""
-        return self._negatives_of(self.retriever2, self.means.recipe.distillation.listed)
+        return self.mined_by(self.retriever2, self.recipe.distillation.teacher_negatives)
+
+    @cached_property
+    def teacher_scores(self) -> Stage:
+        """The re-ranker's scores of every positive and negative of the training queries."""
+        made = retrieval.teacher_scores(
+            self.cross_encoder,
+            *self._tokens_for_scoring("train", self.collection),
+            self.teacher_negatives,
+            self.collection,
+            **self._share,
+        )
+        mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
+        pairs = (listed or mining.depth + mining.random_negatives) + 1
+        return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
     @cached_property
     def distilled(self) -> Stage:
         """A retriever that learns the re-ranker's scores, from the same start as the others."""
-        teacher = reranking.teacher_scores(self.means, self.reranker, self.taught)
-        return self._finetuned(self.taught, self.means.recipe.distillation, teacher)
-
-    def last(self, final: Final) -> tuple[Stage, Stage | None]:
-        """The retriever that the pipeline ends with (under a re-ranker: whose candidates it reads), its negatives."""
-        if final == "pretrained":
-            return self.untuned, None
-        if final == "retriever1":
-            return self.retriever1, self.means.negatives
-        return (self.distilled, self.taught) if final == "distilled" else (self.retriever2, self.mined)
-
-    def final_run(self, final: Final, queries: Stage) -> Stage:
-        """What is evaluated: the last retriever's ranking, or the re-ranked one."""
-        options, where = self.means.recipe.evaluation, self.searched
-        run = run_of(where, self.last(final)[0], queries, options.split, options.depth)
-        if final != "reranker":
-            return run
-        return reranking.reranked(where, self.reranker, run, options.split, self.means.recipe.reranking.depth)
-
-    def _negatives_of(self, retriever: Stage, keep: int | None = None) -> Stage:
-        mining, collection = self.means.recipe.mining, self.means.collection
-        most = max(len(grades) for grades in collection.qrels("train").values())
-        ranking = run_of(self.means, retriever, self.means.train_queries, "train", mining.depth + most)
-        options = mining.model_dump(mode="json", include={"depth", "random_negatives", "seed"})
-        if keep is not None:
-            options |= {"keep": keep, "random_negatives": 0}
-        params = {"split": "train", **options, "answers": mining.answers}
-        inputs = {"ranking": ranking}
-        if mining.with_bm25 and self.means.negatives:
-            inputs["also"] = self.means.negatives
-        build = partial(pipeline_builds.build_mined, collection=collection, options=options, answers=mining.answers)
-        return Stage("mined", 1, params, build, inputs)
-
-    def _finetuned(
-        self, negatives: Stage | None, options: Finetuning | None = None, teacher: Stage | None = None
-    ) -> Stage:
-        means = self.means
-        labels = self._pseudo_labels if (options or means.recipe.finetuning).pseudo_labels else None
-        return stages.finetuning(
-            means.recipe, means.collection, means.base, self.pretrained, means.passages, means.train_queries,
-            negatives, options, teacher, labels,
-        )  # fmt: skip
+        return self.finetuned(self.teacher_negatives, self.recipe.distillation, teacher=self.teacher_scores)
 
     @cached_property
-    def _pseudo_labels(self) -> Stage:
-        pool = self.means.recipe.makers.pseudo_labels.pool
+    def retriever(self) -> Stage:
+        """The retriever that the recipe ends with; under a re-ranker the one whose candidates it reads."""
+        recipe = self.recipe
+        if recipe.final == "pretrained":
+            options = {"layout": recipe.layout, "pooling": recipe.pooling, "seed": recipe.seed}
+            return training.untuned(self.start, training=recipe.finetuning, **options)
+        ends = {"retriever1": "retriever1", "distilled": "distilled"}
+        return getattr(self, ends.get(recipe.final, "retriever2"))
+
+    def finetuned(
+        self,
+        negatives: Stage | None,
+        options: Finetuning | None = None,
+        *,
+        teacher: Stage | None = None,
+        start: Stage | Data | Part | None = None,
+    ) -> Stage:
+        """A retriever fine-tuned on queries, positives and hard negatives, from the recipe's start unless told."""
+        recipe, shape = self.recipe, self.base.shape
+        options = options or recipe.finetuning
+        look = options.validation
+        made = training.retriever(
+            start or self.start,
+            self.passages(),
+            self.queries("train"),
+            self.collection,
+            negatives,
+            self.pseudo_labels_to_learn if options.pseudo_labels else None,
+            teacher,
+            self.queries(look.split) if look else None,
+            self.bm25_run(look.split, look.per_query) if look else None,
+            training=options,
+            layout=recipe.layout,
+            pooling=recipe.pooling,
+            dropout=recipe.dropout,
+            seed=recipe.seed,
+            **self._share,
+        )
+        per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
+        read = options.steps * options.accumulation * options.batch_queries * per_query
+        work = bert_work(*shape[:3], 0.0, recipe.passage_length)
+        return made.costs(read * work, f"{shape.layers}x{shape.hidden}")
+
+    def mined_by(self, retriever: Stage, keep: int | None = None) -> Stage:
+        """Hard negatives from a retriever's own ranking of the training queries; `keep` cuts each list."""
+        mining = self.recipe.mining
+        run = self.dense_run(retriever, "train", mining.depth + self.most_relevant)
+        options = mining.model_dump(exclude={"rounds", "with_bm25"})
+        if keep is not None:
+            options |= {"keep": keep, "random_negatives": 0}
+        return retrieval.negatives(run, self.collection, self.bm25_negatives if mining.with_bm25 else None, **options)
+
+    # Searching ------------------------------------------------------------------------------------------------------
+
+    def vectors(self, retriever: Stage, collection: Collection | None = None) -> Stage:
+        """Every passage as a vector of a retriever."""
+        collection = collection or self.collection
+        work = bert_work(*self.base.shape[:3], 0.0, self.recipe.passage_length) / 3
+        made = retrieval.vectors(retriever, self.passages(collection), dtype=self.recipe.evaluation.vector_type)
+        return made.costs(work * self.recipe.passage_length * len(collection.passages))
+
+    def dense_run(self, retriever: Stage, split: str, depth: int, collection: Collection | None = None) -> Stage:
+        """The nearest passages of each query of a split."""
+        collection = collection or self.collection
+        vectors, queries = self.vectors(retriever, collection), self.queries(split, collection)
+        run = retrieval.dense_run(retriever, vectors, queries, collection, split=split, depth=depth)
+        return run.costs(len(collection.passages) * len(collection.qrels(split)))
+
+    @cached_property
+    def run(self) -> Stage:
+        """What is evaluated: BM25's ranking, the last retriever's, or the re-ranked one."""
+        options, where = self.recipe.evaluation, self.searched
+        if options.kind == "bm25":
+            return self.bm25_run(options.split, options.depth, where)
+        run = self.dense_run(self.retriever, options.split, options.depth, where)
+        if self.recipe.final != "reranker":
+            return run
+        depth = self.recipe.reranking.depth
+        scored = self._tokens_for_scoring(options.split, where)
+        made = retrieval.reranked(run, self.cross_encoder, *scored, depth=depth)
+        return made.costs(self.scoring_work(depth * len(where.qrels(options.split))))
+
+    # Cross-encoders -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reader(self) -> Checkpoint:
+        """What the cross-encoder starts from: a model of its own, or the recipe's base."""
+        name = self.recipe.auxiliary.cross_encoder.model
+        return open_checkpoint(name) if name else self.base
+
+    def cross_encoder_on(self, negatives: Stage | None, retriever: Stage, loss: str, seed: int) -> Stage:
+        """A cross-encoder trained on the training queries: "listwise" to re-rank, "pointwise" for probabilities."""
+        settings, shape = self.recipe.auxiliary.cross_encoder, self.reader.shape
+        if self.labelled_queries < settings.batch_queries:
+            problem = f"{self.labelled_queries} training queries cannot fill a batch of {settings.batch_queries}"
+            fix = "Make its batches smaller."
+            raise InputError(problem, where="auxiliary.cross_encoder.batch_queries", fix=fix)
+        check_length(settings.length, self.reader, "auxiliary.cross_encoder.length")
+        queries, passages = self._tokens_for_scoring("train", self.collection)
+        made = training.cross_encoder(
+            retriever / "model" if settings.start == "retriever" else self.reader.model,
+            passages,
+            queries,
+            self.collection,
+            negatives,
+            training=settings,
+            loss=loss,
+            title=self.recipe.title != "none",
+            dropout=self.recipe.dropout,
+            seed=seed,
+            **self._share,
+        )
+        pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
+        return made.costs(3 * self.scoring_work(pairs), f"{shape.layers}x{shape.hidden}")
+
+    def _tokens_for_scoring(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
+        """Queries and passages in the cross-encoder's tokens: the base model's where both tokenizers agree."""
+        by = self.base if self.reader.same_tokenizer(self.base) else self.reader
+        return self.queries(split, collection, by), self.passages(collection, by)
+
+    def scoring_work(self, pairs: int) -> float:
+        """Operations that it takes to score so many pairs."""
+        length = self.recipe.auxiliary.cross_encoder.length
+        return pairs * length * bert_work(*self.reader.shape[:3], 0.0, length) / 3
+
+    # Materials: what a method reads beside the passages ---------------------------------------------------------------
+
+    def material(self, name: str, **params: Any) -> Stage:
+        """The stage of one material, with the parameters that the method decides."""
+        known: dict[str, Callable[..., Stage]] = {
+            "importances": self.importances,
+            "keyword_weights": self.keyword_weights,
+            "questions": self.questions,
+            "continuations": self.continuations,
+            "pseudo_labels": self.pseudo_labels,
+            "paq_pairs": self.paq_pairs,
+            "reddit_pairs": self.reddit_pairs,
+        }
+        if name not in known:
+            raise InputError(f"no material {name!r}", where="materials", fix=f"Known: {', '.join(known)}.")
+        return known[name](**params)
+
+    def importances(
+        self, *, window: int = PAPERS_WINDOW, min_count: int | None = None, unit: str = "word", **options: Any
+    ) -> Stage:
+        """The importance of each piece (CDMAE section 3.2)."""
+        passages = self.passages(self.corpus)
+        order, size = max(window, PAPERS_WINDOW), len(self.corpus.passages)
+        counts = materials.ngrams(passages, order=order, min_count=min_count, unit=unit).costs(order * size)
+        return materials.importances(passages, counts, window=window, **options).costs(window * size)
+
+    def keyword_weights(self, **options: Any) -> Stage:
+        """The keyword weight of each piece (MASTER section 3.2)."""
+        made = materials.keyword_weights(self.passages(self.corpus), **options)
+        return made.costs(len(self.corpus.passages))
+
+    def questions(self, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
+        """Questions about every passage, by the collection's own generator or a public one."""
+        return self.questions_by(self.question_generator(seed), per_passage=per_passage, top_k=top_k, seed=seed)
+
+    def question_generator(self, seed: int) -> Checkpoint:
+        """A public question generator by name, or one trained on the collection's own training queries."""
+        settings = self.recipe.auxiliary.questions
+        if settings.model:
+            return open_writer(settings.model)
+        made = materials.question_generator(
+            self.base.model,
+            self.passages(),
+            self.queries("train"),
+            self.collection,
+            training=settings,
+            layout=self.recipe.layout,
+            dropout=self.recipe.dropout,
+            seed=seed,
+        )
+        return self._writer(made, settings)
+
+    def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
+        """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
+        made = materials.questions(
+            writer.model,
+            self.passages(),
+            self.collection,
+            self.base.tokenizer,
+            per_passage=per_passage,
+            top_k=top_k,
+            layout=self.recipe.layout,
+            seed=seed,
+            public=writer.public,
+        )
+        written = len(self.collection.passages) * per_passage * self.recipe.query_length
+        return made.costs(written * self._work_a_token / 3)
+
+    def continuations(
+        self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0
+    ) -> Stage:
+        """One continuation of every passage (MASTER's GPT-2 task); a decoder reads no more than a passage's length."""
+        settings, longest = self.recipe.auxiliary.continuations, self.recipe.passage_length
+        new_tokens, prompt_tokens = min(new_tokens, longest), min(prompt_tokens, 2 * longest)
+        if settings.model:
+            writer = open_writer(settings.model)
+        else:
+            made = materials.continuation_model(
+                self.base.model,
+                self.passages(self.corpus),
+                self.corpus,
+                positions=prompt_tokens + new_tokens + 1,
+                training=settings,
+                dropout=self.recipe.dropout,
+                seed=seed,
+            )
+            writer = self._writer(made, settings)
+        made = materials.continuations(
+            writer.model,
+            self.passages(self.corpus),
+            self.corpus,
+            self.base.tokenizer,
+            new_tokens=new_tokens,
+            prompt_tokens=prompt_tokens,
+            top_p=top_p,
+            seed=seed,
+            public=writer.public,
+        )
+        return made.costs(len(self.corpus.passages) * new_tokens * self._work_a_token / 3)
+
+    def _writer(self, made: Stage, settings: Any) -> Checkpoint:
+        cost = settings.steps * settings.accumulation * settings.tokens_per_batch * self._work_a_token
+        made = made.costs(cost, f"{self.base.shape.layers}x{self.base.shape.hidden}")
+        return Checkpoint(made.kind, self.base.shape, made / "model", made / "model", public=False)
+
+    def paq_pairs(self, *, seed: int = 0) -> Stage:
+        """Questions with the passages that they were made from, and hard negatives (DPR-PAQ section 3.1.1)."""
+        options = self.recipe.auxiliary.paq_pairs
+        if options.file:
+            return self._file_pairs(options.file, options.limit, seed, options.depth)
+        searchers = {options.filter_by if options.filter != "none" else "none", options.negatives}
+        dense = "dense" in searchers
+        made = materials.generated_pairs(
+            self.questions(per_passage=options.per_passage, seed=seed),
+            self.collection,
+            self.base.tokenizer,
+            self.bm25_index() if "bm25" in searchers else None,
+            self.first_retriever if dense else None,
+            self.vectors(self.first_retriever) if dense else None,
+            seed=seed,
+            **options.model_dump(exclude={"file", "per_passage"}),
+        )
+        size = len(self.collection.passages)
+        return made.costs(len(searchers - {"none"}) * options.per_passage * size**2)
+
+    def reddit_pairs(self, *, seed: int = 0) -> Stage:
+        """Pairs that people wrote: of a file, else the collection's titles with their bodies."""
+        options = self.recipe.auxiliary.reddit_pairs
+        if options.file:
+            return self._file_pairs(options.file, options.limit, seed, 0)
+        return materials.title_pairs(self.collection, self.base.tokenizer).costs(len(self.collection.passages))
+
+    def _file_pairs(self, name: str, limit: int | None, seed: int, depth: int) -> Stage:
+        path = find_file(name, "pairs/train.jsonl")
+        made = materials.file_pairs(
+            Data(str(path), file_digest(path)), self.base.tokenizer, limit=limit, seed=seed if limit else 0, depth=depth
+        )
+        return made.costs(path.stat().st_size)
+
+    @cached_property
+    def first_retriever(self) -> Stage:
+        """The base model fine-tuned without any pre-training: the same stage as of objective "none"."""
+        given_labels_alone = self.recipe.finetuning.model_copy(update={"pseudo_labels": None})
+        return self.finetuned(self.bm25_negatives, given_labels_alone, start=self.base.model)
+
+    # Pseudo-labels (PAIR section 3.3): other thresholds make other pairs from the same scores -------------------------
+
+    def pseudo_labels(self, *, seed: int = 0) -> Stage:
+        """Pairs that the cross-encoder is sure of, or the given labels as they are."""
+        options = self.recipe.auxiliary.pseudo_labels
+        if options.labels == "given":
+            return materials.given_labels(self.queries("train"), self.collection, self.bm25_negatives)
+        pool, size = self._pool(seed)
+        found = self._candidates(pool, size)
+        loss = SCORER_LOSS[options.probability]
+        scorer = self.cross_encoder_on(self.bm25_negatives, self.first_retriever, loss, seed)
+        queries, passages = self._tokens_for_scoring("train", self.collection)
+        if options.pool != "train":
+            same = self.reader.same_tokenizer(self.base)
+            queries = pool if same else materials.text_tokens(pool, self.reader.tokenizer)
+        scores = retrieval.candidate_scores(scorer, queries, passages, found)
+        return materials.pseudo_labels(
+            pool,
+            found,
+            scores.costs(self.scoring_work(size * options.depth)),
+            self.collection,
+            **options.model_dump(include={"pool", "s_pos", "s_neg", "probability"}),
+        )
+
+    def _pool(self, seed: int) -> tuple[Stage, int]:
+        """The queries to label, and about how many they are."""
+        options = self.recipe.auxiliary.pseudo_labels
+        if options.pool == "questions":
+            made = self.questions(per_passage=options.per_passage, seed=seed)
+            return made, options.per_passage * len(self.collection.passages)
+        if options.file:
+            path = find_file(options.file, "queries.jsonl")
+            size = path.stat().st_size // BYTES_A_QUERY + 1
+            made = materials.unlabelled_queries(Data(str(path), file_digest(path)), self.base.tokenizer)
+            return made.costs(size), size
+        return self.queries("train"), len(self.collection.qrels("train"))
+
+    def _candidates(self, pool: Stage, size: int) -> Stage:
+        """What the first retriever finds for each query of the pool."""
+        options = self.recipe.auxiliary.pseudo_labels
+        if options.first == "bm25":
+            index = self.bm25_index()
+            made = materials.bm25_candidates(pool, index, self.collection, pool=options.pool, depth=options.depth)
+        else:
+            vectors = self.vectors(self.first_retriever)
+            made = materials.dense_candidates(pool, self.first_retriever, vectors, depth=options.depth)
+        return made.costs(size * len(self.collection.passages))
+
+    @property
+    def pseudo_labels_to_learn(self) -> Stage:
+        """Pseudo-labels of the training queries, for fine-tuning beside the given ones."""
+        pool = self.recipe.auxiliary.pseudo_labels.pool
         if pool != "train":
-            fix = 'Set makers.pseudo_labels.pool to "train", or leave finetuning.pseudo_labels out.'
+            fix = 'Set auxiliary.pseudo_labels.pool to "train", or leave finetuning.pseudo_labels out.'
             raise InputError(f"fine-tuning reads no pseudo-labels of pool {pool!r}", where="pseudo_labels", fix=fix)
-        return pseudo_labels(self.means)
+        return self.pseudo_labels()
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def evaluation(self) -> Stage:
+        """The stage whose `scores.json` the record holds."""
+        options, where = self.recipe.evaluation, self.searched
+        if options.kind == "nlu":
+            train, test = (
+                evaluation.nlu_file(options.nlu.folder, split) for split in (options.nlu.train, options.nlu.split)
+            )
+            return evaluation.nlu(
+                self.start,
+                Data(str(train), file_digest(train)),
+                Data(str(test), file_digest(test)),
+                task=options.nlu,
+                dropout=self.recipe.dropout,
+                seed=self.recipe.seed,
+            )
+        if options.kind == "dialogue":
+            path = dialogue_file(options.dialogue.folder, options.dialogue.split)
+            return evaluation.dialogue(self.retriever, Data(str(path), file_digest(path)), settings=options.dialogue)
+        if options.kind == "similarity":
+            vectors = self.vectors(self.retriever, where)
+            return evaluation.similarities(self.run, vectors, where, split=options.split, grade=options.grade)
+        if options.kind == "checks":
+            depth = self.recipe.mining.depth + self.most_relevant
+            return evaluation.pipeline_checks(
+                self.bm25_negatives,
+                self.mined,
+                self.teacher_negatives,
+                self.teacher_scores,
+                self.dense_run(self.retriever1, "train", depth),
+                self.dense_run(self.retriever2, "train", depth),
+                self.collection,
+                **self._share,
+            )
+        measured = {"split": options.split, "measures": list(options.measures), "grade": options.grade}
+        return evaluation.scores(self.run, where, **measured)
+
+    def stages(self) -> dict[str, Stage]:
+        """Every stage that the evaluation rests on by a name: what it is in this pipeline, else its kind."""
+        walked = {one.key: one for one in self.evaluation.walk()}
+        named = {"evaluation": self.evaluation}
+        if self.recipe.evaluation.kind != "bm25":
+            names = ("pretrained", "retriever", "run") if self.recipe.evaluation.kind != "nlu" else ("pretrained",)
+            named |= {name: one for name in names if (one := getattr(self, name)) is not None}
+        named = {name: one for name, one in named.items() if one.key in walked}
+        known = {one.key for one in named.values()}
+        return {one.kind: one for one in walked.values() if one.key not in known} | named
+
+    # Facts ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def most_relevant(self) -> int:
+        """The most passages that any training query has judgements for: a ranking must be so much deeper."""
+        return max(len(grades) for grades in self.collection.qrels("train").values())
+
+    @property
+    def labelled_queries(self) -> int:
+        """How many training queries the recipe may learn from."""
+        return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
+
+    @property
+    def _share(self) -> dict[str, Any]:
+        """The share of training queries that may be learned from, and the seed of its draw."""
+        few = self.recipe.few_shot
+        return {"share": few, "share_seed": self.recipe.collection.seed} if few is not None else {}
+
+    @property
+    def _work_a_token(self) -> float:
+        """Operations of a training step for one token of a model of the base's size."""
+        return bert_work(*self.base.shape[:3], length=self.recipe.passage_length)
 
 
-def vectors_of(means: Means, retriever: Stage) -> Stage:
-    """The passages of a collection as vectors of a retriever."""
-    return stages.passage_vectors(means.recipe, means.collection, means.base, retriever, means.passages)
+# What can be refused before anything is built -----------------------------------------------------------------------
 
 
-def run_of(means: Means, retriever: Stage, queries: Stage, split: str, depth: int) -> Stage:
-    """What a retriever finds in a collection for the queries of a split."""
-    vectors = vectors_of(means, retriever)
-    return stages.dense_run(means.recipe, means.collection, retriever, vectors, queries, split, depth)
+def check(pipeline: Pipeline) -> None:
+    """Refuse what would fail only after hours."""
+    recipe, collection, searched = pipeline.recipe, pipeline.collection, pipeline.searched
+    options, base = recipe.evaluation, pipeline.base
+    collection.qrels("train")
+    searched.qrels(options.split)
+    evaluation.check_measures(options.measures, searched, options.split)
+    trainings = {"finetuning": recipe.finetuning, "finetuning2": recipe.finetuning2}
+    trainings = {name: one for name, one in (trainings | {"distillation": recipe.distillation}).items() if one}
+    for name, one in trainings.items():
+        _check_validation(name, one, pipeline)
+    longest = max(recipe.passage_length, recipe.query_length)
+    check_length(longest, base, "passage_length")
+    if options.nlu:
+        check_length(options.nlu.length, base, "evaluation.nlu.length")
+    if options.dialogue:
+        check_length(options.dialogue.context_length, base, "evaluation.dialogue.context_length")
+    queries, batch = pipeline.labelled_queries, recipe.finetuning.batch_queries
+    if queries < batch:
+        problem = f"{queries} training queries cannot fill a batch of {batch}"
+        fix = "Make batches smaller or take more training queries."
+        raise InputError(problem, where="finetuning.batch_queries", fix=fix)
+    ends = {"pretrained": (), "distilled": tuple(trainings)}.get(recipe.final, ("finetuning", "finetuning2"))
+    for name in ends if recipe.objective.params.get("separate") else ():
+        if name in trainings and trainings[name].shared:
+            problem = "pre-training makes two encoders, fine-tuning would start from one"
+            raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
+    mines = recipe.final not in ("pretrained", "retriever1")
+    for name, part in (("negatives", recipe.negatives), *([("mining", recipe.mining)] if mines else [])):
+        if part.answers == "drop" and not any(collection.queries("train")["answers"]):
+            fix = "Leave it out, or give the queries their answers (queries.jsonl)."
+            raise InputError("no training query has an answer to look for", where=f"{name}.answers", fix=fix)
+
+
+def check_length(length: int, model: Checkpoint, where: str) -> None:
+    """Refuse sequences that a model cannot read."""
+    if length > model.shape.positions:
+        problem = f"sequences of {length} pieces, but {model.name} reads {model.shape.positions}"
+        raise InputError(problem, where=where, fix="Shorten the sequences or take another base model.")
+
+
+def _check_validation(name: str, options: Finetuning, pipeline: Pipeline) -> None:
+    """Refuse to choose weights by queries that are trained on or reported."""
+    if options.validation is None:
+        return
+    collection, reported = pipeline.collection, pipeline.recipe.evaluation.split
+    chosen_by = collection.qrels(options.validation.split).keys()
+    for split in ("train", *([reported] if pipeline.searched is collection else [])):
+        if not chosen_by.isdisjoint(collection.qrels(split)):
+            problem = f"weights would be chosen by queries that are {'trained on' if split == 'train' else 'reported'}"
+            fix = f"Name a split that shares no query with {split!r}."
+            raise InputError(problem, where=f"{name}.validation.split", fix=fix)

@@ -1,71 +1,314 @@
 """A recipe: everything that can change a number, frozen, validated, in and out of YAML.
 
-Page of the book: practice/own-corpus. `portable` and `digest` leave out where things lie on this machine; what lies
-there enters the keys of stages by its content.
+Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13) wherever they fit any
+machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest` leave out where
+things lie on this machine; what lies there enters the keys of stages by its content.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from dr_lib import objectives, places, training
 from dr_lib.errors import InputError
+from dr_lib.evaluation import DialogueSettings, NluSettings
 from dr_lib.files import json_digest, read_yaml, write_text
-from dr_lib.lab.evaluation_specs import EvaluationSpec
-from dr_lib.lab.maker_specs import YOUNGER_OF_CROSS_ENCODER, MakersSpec
-from dr_lib.lab.pipeline_specs import Distillation, Final, MiningSpec, RerankingSpec
-from dr_lib.lab.specs import (
-    CollectionSpec,
-    Finetuning,
-    NegativesSpec,
-    ObjectiveSpec,
-    Pretraining,
-    Spec,
-    explain,
-    is_place,
-    keys_at,
-)
+from dr_lib.settings import Settings, keys_at
+from dr_lib.tokens import Layout
+from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
 
-YOUNGER = (
-    ("few_shot",), ("query_side",), ("evaluation", "on"), ("evaluation", "nlu"), ("evaluation", "dialogue"),
-    ("finetuning", "validation"), ("second", "validation"), ("distillation", "validation"),
-    *(("makers", "cross_encoder", name) for name in YOUNGER_OF_CROSS_ENCODER), ("makers", "pseudo_labels", "labels"),
-    ("makers", "pseudo_labels", "file"), ("negatives", "answers"),
-    *(
-        (stage, name)
-        for stage in ("finetuning", "second", "distillation")
-        for name in ("projection", "alpha", "pseudo_labels")
-    ),
-)  # fmt: skip
-"""Keys that have come since the first records, None by default."""
-
-PROTOCOL_PLACES = (("on", "name"), ("nlu", "folder"), ("dialogue", "folder"))
+Count = Field(default=None, gt=0)
+Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
+Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
 
 
-class Recipe(Spec):
+class CollectionSettings(Settings):
+    """Which collection, and how much of it; a bare name or path will do.
+
+    Args:
+        name: as `collections.load` takes it.
+        passages: number of passages to keep; None keeps all, as for the other three.
+        train_queries, dev_queries, test_queries: number of queries to draw from a split.
+        seed: of the draw. It is not the seed of the run: all seeds of a study see the same collection.
+        allow_duplicates: keep passages that repeat title and text of another one, instead of refusing the folder.
+    """
+
+    name: str = "pydocs"
+    passages: int | None = Count
+    train_queries: int | None = Count
+    dev_queries: int | None = Count
+    test_queries: int | None = Count
+    seed: int = Field(default=0, ge=0)
+    allow_duplicates: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"name": str(values)} if isinstance(values, str | Path) else values
+
+    def sample_sizes(self) -> dict[str, int]:
+        """Arguments for `Collection.sample`; empty if the whole collection is meant."""
+        sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates"}, exclude_none=True)
+        return sizes | {"seed": self.seed} if sizes else {}
+
+
+class ObjectiveSettings(Settings):
+    """Which pre-training method, with all its parameters.
+
+    Args:
+        name: one of `objectives.names()`.
+        params: the method's parameters; they may also stand beside `name`. What is left out gets its default.
+
+    Example:
+        >>> ObjectiveSettings(name="none").params
+        {}
+    """
+
+    name: str = "simlm"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            return {"name": values}
+        if isinstance(values, dict):
+            beside = {key: value for key, value in values.items() if key not in ("name", "params")}
+            named = {key: values[key] for key in ("name",) if key in values}
+            return named | {"params": {**(values.get("params") or {}), **beside}}
+        return values
+
+    @model_validator(mode="after")
+    def _complete(self) -> "ObjectiveSettings":
+        object.__setattr__(self, "params", objectives.parameters(self.name, **self.params).model_dump(mode="json"))
+        return self
+
+
+class Pretraining(training.Pretraining):
+    """Pre-training, and on what.
+
+    Args:
+        collection: passages to pre-train on, where they are not those of the recipe's collection (SimLM Table 10, CDMAE
+            Table 5).
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection"}  # the stage gets the passages
+    collection: CollectionSettings | None = None
+
+
+class NegativesSettings(Settings):
+    """BM25's hard negatives (reference: SimLM's own preparation of MS MARCO).
+
+    Args:
+        depth: first passages of the ranking to draw from.
+        random_negatives: passages from anywhere added to each list.
+        seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
+        answers: "drop" leaves out passages that hold an accepted answer (DPR, open-domain questions); "keep" does not.
+    """
+
+    depth: int = Field(default=200, gt=0)
+    random_negatives: int = Field(default=10, ge=0)
+    seed: int = Field(default=0, ge=0)
+    answers: Literal["keep", "drop"] = "keep"
+
+
+class MiningSettings(NegativesSettings):
+    """Hard negatives found by a retriever itself (SimLM Figure 2: retriever 1 mines for retriever 2).
+
+    Args:
+        rounds: how often a retriever is trained on what the one before it has mined; retriever 2 is the last one.
+        with_bm25: train on the BM25 negatives too, both lists put together (Tevatron's recipe of coCondenser).
+    """
+
+    rounds: int = Field(default=1, gt=0)
+    with_bm25: bool = False
+
+
+class RerankingSettings(Settings):
+    """How the re-ranker is used once `auxiliary.cross_encoder` has trained it.
+
+    Args:
+        depth: passages of retriever 2's ranking that are scored anew; the others keep their order below (SimLM: 200).
+    """
+
+    depth: int = Field(default=200, gt=0)
+
+
+class PseudoLabelsSettings(Settings):
+    """PAIR's pseudo-labels (section 3.3 and Table 5).
+
+    Args:
+        pool: whose queries are labelled: those of the split train, their own labels hidden (the scorer has been trained
+            on them, though), questions generated about the passages, or those of `file`.
+        first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR), which
+            alone depends on the recipe's seed.
+        depth: candidates a query (PAIR's own code: 50).
+        s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
+        probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or "softmax" over a
+            query's candidates of one that is trained listwise, whose scores have no absolute level.
+        per_passage: questions generated a passage, for the pool "questions".
+        labels: "given" takes the labels of the split train as they are, with BM25 negatives, and needs no cross-encoder
+            (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
+        file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file with the lines of a
+            queries.jsonl, or its name under DR_DATA.
+    """
+
+    pool: Literal["train", "questions", "file"] = "train"
+    first: Literal["bm25", "dense"] = "bm25"
+    depth: int = Field(default=50, gt=0)
+    s_pos: float = Field(default=0.9, ge=0, le=1)
+    s_neg: float = Field(default=0.1, ge=0, le=1)
+    probability: Literal["sigmoid", "softmax"] = "sigmoid"
+    per_passage: int = Field(default=1, gt=0)
+    labels: Literal["given"] | None = None
+    file: str | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PseudoLabelsSettings":
+        if self.s_neg >= self.s_pos:
+            raise ValueError(f"s_neg {self.s_neg} is not below s_pos {self.s_pos}")
+        if (self.pool == "file") is not bool(self.file):
+            raise ValueError('the pool "file" and a file go together')
+        return self
+
+
+class PaqPairsSettings(Settings):
+    """DPR-PAQ's questions (section 3.1.1 and "Data preparation"): made here as PAQ was, or read from its file.
+
+    Args:
+        file: a published file (PAQ.dpr.train.neg1.jsonl and the like), or its name under DR_DATA; None generates
+            questions with `questions` above.
+        limit: rows to draw from the file, or questions kept of those generated, as in the paper's Figure 2; None takes
+            all.
+        per_passage: questions generated a passage.
+        filter: "global" keeps a question that leads back to its passage in the whole collection, "local" one that does
+            so inside the passage's document, "none" all; see `materials.round_trip`.
+        top_k: the passage must be among so many.
+        filter_by: who searches: BM25, or the base model fine-tuned without pre-training, which alone depends on the
+            recipe's seed.
+        negatives: who finds hard negatives (the paper: a dense retriever); "none" leaves random ones. A file brings
+            its own.
+        depth: hard negatives a question to choose from.
+    """
+
+    file: str | None = None
+    limit: int | None = Count
+    per_passage: int = Field(default=5, gt=0)
+    filter: Literal["none", "local", "global"] = "global"
+    top_k: int = Field(default=1, gt=0)
+    filter_by: Literal["bm25", "dense"] = "bm25"
+    negatives: Literal["none", "bm25", "dense"] = "bm25"
+    depth: int = Field(default=20, gt=0)
+
+
+class RedditPairsSettings(Settings):
+    """Pairs that people wrote (Oguz et al. section 3.1.2).
+
+    Args:
+        file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the collection's own
+            passages with their bodies.
+        limit: rows to draw from the file; None takes all.
+    """
+
+    file: str | None = None
+    limit: int | None = Count
+
+
+class AuxiliarySettings(Settings):
+    """Models and pairs that some methods need beside the passages.
+
+    Args:
+        questions: question generator (passage to query).
+        continuations: causal LM that goes on where a passage ends.
+        cross_encoder: re-ranker, teacher and scorer of PAIR's pseudo-labels.
+        pseudo_labels: which pairs that scorer is sure of.
+        paq_pairs: questions with the passages they were made from.
+        reddit_pairs: posts with comments, or titles with bodies.
+    """
+
+    questions: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    continuations: GeneratorTraining = Field(default_factory=GeneratorTraining)
+    cross_encoder: CrossEncoderTraining = Field(default_factory=CrossEncoderTraining)
+    pseudo_labels: PseudoLabelsSettings = Field(default_factory=PseudoLabelsSettings)
+    paq_pairs: PaqPairsSettings = Field(default_factory=PaqPairsSettings)
+    reddit_pairs: RedditPairsSettings = Field(default_factory=RedditPairsSettings)
+
+
+class EvaluationSettings(Settings):
+    """What is measured.
+
+    Args:
+        kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the baseline of every table;
+            "similarity" of the vectors found (PAIR Figure 4); "checks" of what each stage of a distillation learned
+            from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3).
+        split: the queries.
+        measures: names as `evaluation.evaluate` takes them.
+        grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG keeps the grades.
+        depth: passages searched per query.
+        vector_type: number type of the stored passage vectors.
+        on: another collection to search with the same retriever (zero-shot); None searches the one trained on.
+        nlu: the task, for that kind.
+        dialogue: the dialogues, for that kind.
+    """
+
+    kind: Kind = "search"
+    split: str = "test"
+    measures: tuple[str, ...] = ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10")
+    grade: int = Field(default=1, gt=0)
+    depth: int = Field(default=1000, gt=0)
+    vector_type: Literal["float32", "float16"] = "float32"
+    on: CollectionSettings | None = None
+    nlu: NluSettings | None = None
+    dialogue: DialogueSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_of(cls, values: Any) -> Any:
+        """The settings of a task say its kind."""
+        tasks = [name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)]
+        return {"kind": tasks[0], **values} if tasks and "kind" not in values else values
+
+    @field_validator("measures")
+    @classmethod
+    def _some(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        if not measures:
+            raise ValueError("no measure named")
+        return measures
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> "EvaluationSettings":
+        for name in ("nlu", "dialogue"):
+            if (self.kind == name) != (getattr(self, name) is not None):
+                raise ValueError(f'kind "{name}" and settings of that name go together')
+        if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
+            raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
+        return self
+
+
+class Recipe(Settings):
     """One configuration of the whole way from a collection to its scores.
 
     Args:
-        collection: what is searched, see `CollectionSpec`; a bare name will do.
+        collection: what is searched, see `CollectionSettings`; a bare name will do.
         base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name, or the YAML file
             of a base recipe, which is then trained first.
         generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
         title: how a passage becomes a sequence: "pair", "joined" or "none".
         passage_length, query_length: longest sequences in pieces, special tokens included.
-        query_side: "left" cuts a long query at its beginning, so that a dialogue keeps its last turns (DPR-PAQ section
-            3.3); None cuts at the end.
+        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ section 3.3).
         pooling: the vector of a sequence: "cls" or "mean".
         dropout: in both trainings, in [0, 1]; None keeps what the base model says.
         objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
         pretraining, finetuning: settings of the two trainings.
-        negatives: where hard negatives come from.
-        makers: the trainings that make materials, for methods that need some, and the re-ranker.
-        final: where the pipeline ends and what is evaluated: retriever 1, retriever 2 (on mined negatives), the
+        negatives: BM25's hard negatives.
+        auxiliary: models and pairs that some methods need, and the re-ranker.
+        final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined negatives), the
             re-ranker over retriever 2's candidates, or the retriever distilled from it.
-        mining, second, reranking, distillation: settings of the later stages; without `second`, retriever 2 is trained
-            like retriever 1.
+        mining, finetuning2, reranking, distillation: settings of the later stages; without `finetuning2`, retriever 2
+            is trained like retriever 1.
         evaluation: what is measured.
         few_shot: share of the training queries, in (0, 1], whose labels retrievers and re-ranker may learn from; None
             takes all. Pre-training, and what it is made from, stays as it is (MASTER, Figure 3). Draws are nested, and
@@ -84,40 +327,48 @@ class Recipe(Spec):
         dr_lib.errors.InputError: pretraining.step: unknown key. Valid keys here: steps, learning_rate, ...
     """
 
-    collection: CollectionSpec = Field(default_factory=CollectionSpec)
+    collection: CollectionSettings = Field(default_factory=CollectionSettings)
     base: str = "embedded"
     generator: str | None = None
     title: Literal["pair", "joined", "none"] = "pair"
     passage_length: int = Field(default=144, gt=3)
     query_length: int = Field(default=32, gt=2)
-    query_side: Literal["left"] | None = None
+    query_side: Literal["left", "right"] = "right"
     pooling: Literal["cls", "mean"] = "cls"
     dropout: float | None = Field(default=None, ge=0, le=1)
-    objective: ObjectiveSpec = Field(default_factory=ObjectiveSpec)
+    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     pretraining: Pretraining = Field(default_factory=Pretraining)
     finetuning: Finetuning = Field(default_factory=Finetuning)
-    negatives: NegativesSpec = Field(default_factory=NegativesSpec)
-    makers: MakersSpec = Field(default_factory=MakersSpec)
+    negatives: NegativesSettings = Field(default_factory=NegativesSettings)
+    auxiliary: AuxiliarySettings = Field(default_factory=AuxiliarySettings)
     final: Final = "retriever1"
-    mining: MiningSpec = Field(default_factory=MiningSpec)
-    second: Finetuning | None = None
-    reranking: RerankingSpec = Field(default_factory=RerankingSpec)
+    mining: MiningSettings = Field(default_factory=MiningSettings)
+    finetuning2: Finetuning | None = None
+    reranking: RerankingSettings = Field(default_factory=RerankingSettings)
     distillation: Distillation = Field(default_factory=Distillation)
-    evaluation: EvaluationSpec = Field(default_factory=EvaluationSpec)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     few_shot: float | None = Field(default=None, gt=0, le=1)
     seed: int = Field(default=0, ge=0)
 
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise explain(error, type(self)) from None
-
     @model_validator(mode="after")
-    def _one_sequence_fits(self) -> "Recipe":
+    def _fits_together(self) -> "Recipe":
         if self.pretraining.tokens_per_batch < self.passage_length:
             raise ValueError("pretraining.tokens_per_batch cannot hold one sequence of passage_length")
+        if self.evaluation.kind == "checks" and self.final != "distilled":
+            raise ValueError('evaluation.kind "checks" looks at a teacher: it needs final="distilled"')
+        if self.final == "reranker" and self.evaluation.kind in ("dialogue", "similarity"):
+            raise ValueError(f'evaluation.kind "{self.evaluation.kind}" needs a retriever at the end, not a re-ranker')
         return self
+
+    @property
+    def layout(self) -> Layout:
+        """How texts become sequences."""
+        return Layout(
+            title=self.title,
+            passage_length=self.passage_length,
+            query_length=self.query_length,
+            query_side=self.query_side,
+        )
 
     def with_(self, **changes: Any) -> "Recipe":
         """The same recipe with some keys changed; a double underscore goes one level down.
@@ -134,20 +385,11 @@ class Recipe(Spec):
         return type(self)(**values)
 
     def portable(self) -> dict[str, Any]:
-        """All keys as plain JSON values, with the last part in place of a path: what a record holds.
+        """All keys that are set, as plain JSON values, with the last part in place of a path: what a record holds.
 
-        Keys that came after the first records are left out where they are not used, so that digests stay.
+        Keys that are None are left out, so that a new one changes no digest where it is not used.
         """
-        values = self.model_dump(mode="json") | {"objective": self.objective.identity()}
-        for path in YOUNGER:
-            _drop_unset(values, path)
-        places = [(values["collection"], "name"), (values, "base"), (values, "generator")]
-        makers = [(maker, key) for maker in values["makers"].values() for key in ("model", "file") if key in maker]
-        protocols = [(values["evaluation"].get(name), key) for name, key in PROTOCOL_PLACES]
-        for holder, key in [*places, *makers, *protocols]:
-            if holder and holder[key] and is_place(holder[key]):
-                holder[key] = Path(holder[key]).expanduser().resolve().name
-        return values
+        return _without_places(self.model_dump(mode="json", exclude_none=True))
 
     @property
     def digest(self) -> str:
@@ -183,6 +425,108 @@ def recipe_for(overrides: Mapping[str, Any] | None = None, collection: str | Non
     return recipe.with_(collection=str(collection)) if collection else recipe
 
 
+def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
+    """The recipe of a scale file, with overrides laid over it level by level: one key, or none, gives a whole run.
+
+    Args:
+        scale: the name of a file in notebooks/scales; one that is none there must come with overrides.
+        overrides: nested mapping; a whole scale file's recipe changes nothing.
+        collection: name or path; None keeps that of the recipe.
+
+    Raises:
+        InputError: an unknown scale, key or value.
+
+    Example:
+        >>> recipe = recipe_at("smoke", {"pretraining": {"steps": 7}})
+        >>> recipe.pretraining.steps, recipe.finetuning.steps
+        (7, 12)
+    """
+    path = places.scale_file(scale)
+    if not path.is_file() and not overrides:
+        raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(places.known_scales())}.")
+    start = read_yaml(path)["recipe"] if path.is_file() else {}
+    return recipe_for(_laid_over(start, overrides or {}), collection)
+
+
+def few_shot_sweep(recipe: Recipe, shares: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0)) -> dict[str, Recipe]:
+    """The same recipe with fewer and fewer training queries, a smaller share lying inside each larger one.
+
+    Args:
+        recipe: its pre-training is shared by all.
+        shares: of the training queries, in (0, 1]; the default is MASTER's Figure 3.
+
+    Example:
+        >>> sweep = few_shot_sweep(Recipe())
+        >>> list(sweep), sweep["5%"].few_shot, sweep["100%"] == Recipe()
+        (['5%', '10%', '20%', '50%', '100%'], 0.05, True)
+    """
+    return {f"{share:.3%}".replace(".000", ""): recipe.with_(few_shot=share if share < 1 else None) for share in shares}
+
+
+def hard_negative_sweep(
+    recipe: Recipe, negatives: Sequence[int], *, hold: Literal["epochs", "steps"] = "epochs"
+) -> dict[str, Recipe]:
+    """More hard negatives a query, smaller batches, and the same number of negatives a query in all (CDMAE Figure 4).
+
+    With a batch of `B` queries and `N` passages for each (one of them relevant), a query has `B * N - 1` negatives,
+    of which `N - 1` are hard ones of its own. `N` grows, `B` shrinks, and `B * N` stays that of `recipe`. The count
+    is exact for the loss over queries and passages alone, so the recipes have `finetuning.blocks` "query_passage".
+
+    Args:
+        recipe: its `finetuning.batch_queries` and `finetuning.negatives` give `B * N`.
+        negatives: the values of `N - 1`; each `N` must divide `B * N`, and leave two queries or more.
+        hold: what else stays equal. "epochs": all see the queries as often (the paper trains three epochs), so a small
+            batch makes more steps, and more passages are read in all. "steps": the same steps, the same cost.
+
+    Raises:
+        InputError: a number that does not divide the total.
+
+    Example:
+        >>> start = Recipe(finetuning={"steps": 100, "batch_queries": 64, "negatives": 1})
+        >>> {label: one.finetuning.steps for label, one in hard_negative_sweep(start, [1, 3, 7]).items()}
+        {'1 hard, batch 64': 100, '3 hard, batch 32': 200, '7 hard, batch 16': 400}
+    """
+    options = recipe.finetuning
+    total, sweep = options.batch_queries * (options.negatives + 1), {}
+    for number in negatives:
+        batch, left = divmod(total, number + 1)
+        if left or batch < 2 or number < 0:
+            fix = f"Give numbers that are one less than a divisor of {total}, up to {total // 2 - 1}."
+            raise InputError(f"{number} hard negatives do not share out {total} passages", where="negatives", fix=fix)
+        steps = round(options.steps * options.batch_queries / batch) if hold == "epochs" else options.steps
+        changes = {"negatives": number, "batch_queries": batch, "steps": steps, "blocks": "query_passage"}
+        sweep[f"{number} hard, batch {batch}"] = recipe.with_(**{f"finetuning__{k}": v for k, v in changes.items()})
+    return sweep
+
+
+def is_place(name: str) -> bool:
+    """Whether a name is a path on this machine, which no record may hold.
+
+    Example:
+        >>> is_place("squad"), is_place("../shared/data/squad"), is_place("google/electra-base-generator")
+        (False, True, False)
+    """
+    return Path(name).expanduser().exists() or name.startswith((".", "/", "~"))
+
+
+def _without_places(value: Any, key: str = "") -> Any:
+    """A dumped recipe in which every path is cut to its last part."""
+    if isinstance(value, dict):
+        return {name: _without_places(one, name) for name, one in value.items()}
+    if isinstance(value, str) and key in ("name", "base", "generator", "model", "file", "folder") and is_place(value):
+        return Path(value).expanduser().resolve().name
+    return value
+
+
+def _laid_over(start: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested mapping with another one laid over it; what is no mapping is replaced."""
+    merged = dict(start)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _laid_over(merged[key], value) if both else value
+    return merged
+
+
 def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     """Set one key of a dumped recipe, in place."""
     head = path[0]
@@ -194,24 +538,10 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     elif head == "objective" and len(path) == 2 and path[1] not in ("name", "params"):
         values["objective"]["params"][path[1]] = value
     else:
-        _descend(values, path)[path[-1]] = value
-
-
-def _drop_unset(values: dict[str, Any], path: Sequence[str]) -> None:
-    """Take a key that is None out of a dumped recipe, in place."""
-    holder: dict[str, Any] | None = values
-    for part in path[:-1]:
-        holder = (holder or {}).get(part)
-    if holder is not None and holder[path[-1]] is None:
-        del holder[path[-1]]
-
-
-def _descend(values: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """The mapping that holds the last key of `path`."""
-    for depth, part in enumerate(path[:-1]):
-        if not isinstance(values.get(part), dict):
-            known = ", ".join(keys_at(Recipe, path[:depth]))
-            fix = f"Valid keys here: {known}." if known else "Nothing lies below it."
-            raise InputError("unknown key", where=".".join(path), fix=fix)
-        values = values[part]
-    return values
+        for depth, part in enumerate(path[:-1]):
+            if not isinstance(values.get(part), dict):
+                known = ", ".join(keys_at(Recipe, path[:depth]))
+                fix = f"Valid keys here: {known}." if known else "Nothing lies below it."
+                raise InputError("unknown key", where=".".join(path), fix=fix)
+            values = values[part]
+        values[path[-1]] = value

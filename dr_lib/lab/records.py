@@ -5,23 +5,27 @@ score of every query, seed, versions, machine, times and commit. It holds no pat
 """
 
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.retrieval import Ranking
+from dr_lib.settings import Settings
+from dr_lib.stages import Cache
 
 FORMAT = 1
 
 
-class Record(BaseModel):
+class Record(Settings):
     """What one run was and what came out of it.
 
     Attributes:
@@ -31,7 +35,9 @@ class Record(BaseModel):
         seed: the seed of the run.
         recipe: the whole recipe, without places (see `Recipe.portable`).
         recipe_digest: `json_digest(recipe)`.
-        keys: stage kind -> full key.
+        keys: stage -> full key.
+        code: stage -> digest of the code that computed it, and that of the method; {} in records of format 1 that were
+            made before keys held the code.
         data: collection name and digest, sizes, base model, tokenizer.
         scores: `Scores.to_dict()`, the value of every query by measure, compressed.
         means: measure -> mean over queries.
@@ -43,8 +49,6 @@ class Record(BaseModel):
         created: UTC time, ISO 8601.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     format: int = FORMAT
     study: str
     label: str
@@ -53,6 +57,7 @@ class Record(BaseModel):
     recipe: dict[str, Any]
     recipe_digest: str
     keys: dict[str, str]
+    code: dict[str, str] = Field(default_factory=dict)
     data: dict[str, Any]
     scores: dict[str, Any]
     means: dict[str, float]
@@ -116,10 +121,8 @@ def load_record(path: Path) -> Record:
         raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
     try:
         record = Record(**content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"field {field}: {first['msg']}", where=path, fix=fix) from None
+    except InputError as error:
+        raise InputError(f"field {error.where}: {error.problem}", where=path, fix=fix) from None
     _check_content(record, path, fix)
     return record
 
@@ -155,9 +158,16 @@ def recorded_folder(scale: str) -> Path:
 
 
 def publish(records: Sequence[Record]) -> list[Path]:
-    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale and collection."""
+    """Copy records into the book, in place of earlier ones of the same study, label, seed, scale and collection.
+
+    Raises:
+        InputError: a record of no known scale.
+    """
     paths = []
     for record in records:
+        if record.scale not in places.known_scales():
+            fix = f"Known: {', '.join(places.known_scales())}."
+            raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
         folder = recorded_folder(record.scale)
         earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
         paths.append(record.save(folder))
@@ -191,3 +201,138 @@ def thin(values: Mapping[str, Sequence[Any]], points: int = 200) -> dict[str, li
     length = min((len(column) for column in values.values()), default=0)
     chosen = np.unique(np.linspace(0, max(length - 1, 0), min(points, length)).round().astype(int)).tolist()
     return {name: [column[index] for index in chosen] for name, column in values.items()}
+
+
+# The models behind a record ----------------------------------------------------------------------------------------
+
+EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
+"""Names of the folders that an export of several models makes."""
+TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
+
+
+def find_record(
+    study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop", folder: Path | None = None
+) -> Record:
+    """The record of this machine with these names; of several seeds the first, of several runs with it the newest.
+
+    Args:
+        study: such as "simlm/table08".
+        label: the configuration; None where the study has one only.
+        seed: the seed; None takes the lowest.
+        scale: name of the scale.
+        folder: where records lie, default `live_folder(scale)`.
+
+    Raises:
+        InputError: no such record, or several labels to choose from.
+    """
+    records = load_records(folder or live_folder(scale), study)
+    found = [record for record in records if label in (None, record.label) and seed in (None, record.seed)]
+    labels = list(dict.fromkeys(record.label for record in found))
+    if len(labels) != 1:
+        known = ", ".join(repr(one) for one in dict.fromkeys(record.label for record in records))
+        problem = "no record of these names" if not labels else "several configurations"
+        fix = f"Name one with --label; there are: {known}." if known else f"Name another scale (--scale), or: {TRAIN}"
+        raise InputError(problem, where=f"{study} at {scale}", fix=fix)
+    lowest = min(record.seed for record in found)
+    return max((record for record in found if record.seed == lowest), key=lambda record: record.created)
+
+
+def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
+    """Folders of the models that a run ended with, by what they are.
+
+    Args:
+        record: of a run on this machine.
+        cache: where its stages are kept.
+
+    Returns:
+        "retriever", or "query-encoder" and "passage-encoder" where they are two; also "re-ranker" where the run was
+        re-ranked.
+
+    Raises:
+        InputError: the run was not made here, its stages were removed, or a file of them was altered.
+    """
+    found = stage_folder(record, "retriever", cache)
+    models = {"retriever": found / "model"}
+    if (found / "passage_model").is_dir():
+        models = {"query-encoder": found / "model", "passage-encoder": found / "passage_model"}
+    if record.recipe.get("final") == "reranker":
+        models["re-ranker"] = stage_folder(record, "cross_encoder", cache) / "model"
+    return models
+
+
+def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
+    """The checked folder of one finished stage of a run.
+
+    Raises:
+        InputError: the run has no such stage, it is not in the cache, or a file of it was altered.
+    """
+    cache = cache or Cache()
+    key, root = record.keys.get(name), cache.root
+    if key is None:
+        known = ", ".join(sorted(record.keys))
+        raise InputError(f"the run has no stage {name!r}", where=record.file_name, fix=f"It has: {known}.")
+    places = [path for path in root.glob(f"*-{key[:16]}") if path.is_dir()]
+    if not places:
+        raise InputError(f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN)
+    cache.check(places[0])
+    return places[0]
+
+
+def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
+    """What a run of this machine found for each query it was evaluated on, best first.
+
+    Raises:
+        InputError: the run was not made here, its stages were removed, or a file of them was altered.
+    """
+    return Ranking.open(stage_folder(record, "run", cache) / "ranking")
+
+
+def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path], Record | None]:
+    """Models by what they are, and their record, from the file of a record or from a folder.
+
+    Args:
+        place: a record of this machine, the folder of one model, or one that an export has written several into.
+        cache: where the stages of a record are kept.
+
+    Raises:
+        InputError: neither a record nor a folder with a dense encoder or a cross-encoder.
+    """
+    if place.is_file():
+        record = load_record(place)
+        return models_of(record, cache), record
+    for kind, settings in (("retriever", "dense.json"), ("re-ranker", "cross_encoder.json")):
+        if (place / settings).is_file():
+            return {kind: place}, None
+    exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
+    if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
+        return exported, None
+    problem = "no record, and no folder with dense.json or cross_encoder.json"
+    raise InputError(problem, where=place, fix="Give a record of this machine, or a folder that dr_lib has saved.")
+
+
+# The code behind a record ------------------------------------------------------------------------------------------
+
+
+def _git(*arguments: str) -> str | None:
+    if not (places.project_root() / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=places.project_root(), capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def commit() -> dict[str, str | bool | None]:
+    """The commit of the checkout, and whether `dr_lib` differs from it; both None outside a checkout."""
+    head = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--", "dr_lib") if head else None
+    return {"id": head, "changed": bool(changes) if changes is not None else None}
+
+
+def commits_since(identity: str | None) -> int | None:
+    """How many commits have touched `dr_lib` since `identity`; None where that cannot be said."""
+    count = _git("rev-list", "--count", f"{identity}..HEAD", "--", "dr_lib") if identity else None
+    return int(count) if count is not None else None

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.cache import Cache, check_folder
-from dr_lib.lab.provenance import commits_since
-from dr_lib.lab.records import Record, load_records
-from dr_lib.lab.spelling import spell_seconds
+from dr_lib.lab.records import Record, commits_since, load_records
+from dr_lib.stages import Cache, spell_seconds
 
 
 def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
@@ -48,7 +46,7 @@ def damage_lines(cache: Cache) -> list[str]:
     for path in sorted(cache.root.glob("*/manifest.json")):
         if path.parent.suffix != ".partial":
             try:
-                check_folder(path.parent, deep=True)
+                cache.check(path.parent, deep=True)
             except InputError as error:
                 lines.append(f"  DAMAGED: {error}")
     return lines or ["  every file has its checksum"]

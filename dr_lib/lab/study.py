@@ -4,25 +4,128 @@ Page of the book: practice/own-corpus. A run that has left its record is not run
 lose the others; what a budget did not allow is said, and the next call continues with it.
 """
 
+import datetime
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.lab.budget import Estimates
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.cost import spell_cost
-from dr_lib.lab.job import Job, run_job
-from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import Record, live_folder, load_records
-from dr_lib.lab.spelling import spell_seconds
-from dr_lib.lab.stage import Stage
-from dr_lib.lab.way import Way, unfold
+from dr_lib.evaluation import Scores
+from dr_lib.lab.base import open_sample
+from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.recipe import CollectionSettings, Recipe
+from dr_lib.lab.records import Record, commit, live_folder, load_records, thin
+from dr_lib.stages import Cache, Estimates, Stage, spell_seconds
+from dr_lib.training import TrainLog, machine
+
+# Kinds of stages whose cost is in operations, and operations a second that training has reached
+COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
+SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
+BM25 = "BM25"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run of a study: a recipe (seed included) and the names its record will carry."""
+
+    study: str
+    label: str
+    scale: str
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """Label and seed, as shown in the progress bar and in messages."""
+        return f"{self.label} (seed {self.recipe.seed})"
+
+
+def execute(run: Run, cache: Cache) -> Record:
+    """Build whatever a run ends with and is not there yet, and describe the stages that this end rests on."""
+    recipe, pipeline = run.recipe, Pipeline(run.recipe)
+    scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
+    stages = pipeline.stages()
+    manifests = {name: cache.manifest(one) for name, one in stages.items()}
+    logs = {name: cache.folder(one) / "log.json" for name, one in stages.items()}
+    trainings = {
+        name: training_facts(path, manifests[name])
+        for name, path in logs.items()
+        if name in ("pretrained", "retriever", "cross_encoder") and path.is_file()
+    }
+    seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
+    code = {name: one.code for name, one in stages.items()}
+    if (method := stages.get("pretrained")) is not None:
+        code["method"] = method.parameters["method"]["digest"]
+    return Record(
+        study=run.study,
+        label=run.label,
+        scale=run.scale,
+        seed=recipe.seed,
+        recipe=recipe.portable(),
+        recipe_digest=recipe.digest,
+        keys={name: one.key for name, one in stages.items()},
+        code=code,
+        data=data_facts(pipeline),
+        scores=scores.to_dict(),
+        means={name: scores.mean(name) for name in scores.values},
+        training=trainings,
+        seconds=seconds | {name: facts["wall_seconds"] for name, facts in trainings.items()},
+        versions=versions_of(manifests.values()),
+        machine={name: fact for name, fact in machine.machine_facts().items() if name != "versions"},
+        commit=commit(),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def training_facts(log_file: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Totals of a training, its thinned curve, and the checksums of the weights it ended with."""
+    log = TrainLog.load(log_file)
+    columns = {name: [round(float(value), 6) for value in log.column(name)] for name in log.names}
+    weights = {name: facts["sha256"] for name, facts in manifest["files"].items() if name.endswith(".safetensors")}
+    totals = {name: value for name, value in log.as_dict().items() if name != "rows"}
+    return totals | {"curve": thin(columns), "weights": weights}
+
+
+def versions_of(manifests: Any) -> dict[str, str]:
+    """Versions that the stages were built with; "a and b" where some stages were built with another one."""
+    merged: dict[str, set[str]] = {}
+    for manifest in manifests:
+        for name, version in manifest["versions"].items():
+            merged.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(found)) for name, found in sorted(merged.items())}
+
+
+def data_facts(pipeline: Pipeline) -> dict[str, Any]:
+    """What the run was measured on and made from: names, sizes and digests."""
+    options, task = pipeline.recipe.evaluation, pipeline.recipe.evaluation.nlu or pipeline.recipe.evaluation.dialogue
+    measured_on = _collection_facts(pipeline.searched, options.split)
+    if task:
+        data = {name: one["digest"] for name, one in pipeline.evaluation.parameters.items() if name in TASK_DATA}
+        measured_on = {"name": Path(task.folder).name, "digest": " ".join(data.values())}
+        measured_on |= {"task": task.task} if options.nlu else {}
+    elsewhere = task or options.on
+    facts = {"collection": measured_on}
+    facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if elsewhere else {}
+    if pipeline.corpus is not pipeline.collection:
+        facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}
+    facts["base"] = pipeline.base.facts()
+    return facts | ({"generator": pipeline.generator.facts()} if pipeline.generator else {})
+
+
+TASK_DATA = ("train", "test", "data")  # arguments of the stages `nlu` and `dialogue` that are files
+
+
+def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
+    train = len(collection.qrels("train")) if "train" in collection.splits else 0
+    sizes = {"passages": len(collection.passages), "train_queries": train}
+    judged = {f"{split}_queries": len(collection.qrels(split))}
+    return {"name": collection.name, "digest": collection.digest} | sizes | judged
 
 
 @dataclass
@@ -57,10 +160,10 @@ class StudyError(RuntimeError):
         self.result = result
 
 
-class InOrder(Executor):
-    """Runs each call at once, in this process: the executor of a study that was given none."""
+class InThisProcess(Executor):
+    """Runs each call at once: the executor of a study that was given none."""
 
-    def submit(self, fn: Callable, /, *args: object, **kwargs: object) -> Future:
+    def submit(self, fn: Any, /, *args: object, **kwargs: object) -> Future:
         """Call `fn` now; the future returned is done. Ctrl-C and the like are not caught."""
         future: Future = Future()
         try:
@@ -83,8 +186,6 @@ class Study:
         at_once: how many runs may be under way with an executor; default its number of workers, else one.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
-        unfold: gives the way of a recipe, whose `evaluation` is what a run ends with (importable where the executor's
-            workers are); `lab.unfold_bm25` and the like end elsewhere than in a search by the recipe's retriever.
         progress: whether to show a progress bar.
     """
 
@@ -100,18 +201,16 @@ class Study:
         at_once: int | None = None,
         cache: Cache | None = None,
         records: Path | None = None,
-        unfold: Callable[[Recipe], Way] = unfold,
         progress: bool = True,
     ):
         if not recipes or not seeds:
             raise InputError("nothing to run", where=name, fix="Give at least one recipe and one seed.")
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
-        self.executor = executor or InOrder()
+        self.executor = executor or InThisProcess()
         self.at_once = at_once or getattr(executor, "_max_workers", None) or 1
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
-        self._unfold = unfold
-        self.jobs = [
-            Job(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()
+        self.planned = [
+            Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()
         ]
 
     def run(self) -> StudyResult:
@@ -122,32 +221,35 @@ class Study:
             StudyError: a run failed; its `result` has the others.
         """
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
-        result, ends = StudyResult(), {job: self._unfold(job.recipe).evaluation for job in self.jobs}
-        waiting = [job for job in self.jobs if not self._found(job, ends[job], result)]
+        result, ends = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
+        waiting = [run for run in self.planned if not self._done(run, ends[run], result)]
         if waiting:
-            self._announce([ends[job] for job in waiting])
-        under_way: dict[Future, Job] = {}
+            self._announce([ends[run] for run in waiting])
+        under_way: dict[Future, Run] = {}
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
-                while len(under_way) < self.at_once and (job := self._next(waiting, ends, deadline, bool(under_way))):
-                    waiting.remove(job)
-                    self._show(bar, job, [ends[job], *(ends[other] for other in waiting)])
-                    under_way[self.executor.submit(run_job, job, self.cache, self._unfold)] = job
+                while len(under_way) < self.at_once and (run := self._next(waiting, ends, deadline, bool(under_way))):
+                    waiting.remove(run)
+                    self._show(bar, run, [ends[run], *(ends[other] for other in waiting)])
+                    try:
+                        under_way[self.executor.submit(execute, run, self.cache)] = run
+                    except Exception as error:  # a pool that broke: keep what the other runs have left
+                        result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
                 if not under_way:
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     self._collect(under_way.pop(future), future, result)
                     bar.update()
-        result.pending = [(job.label, job.recipe.seed) for job in waiting]
-        self._report(result, [ends[job] for job in waiting])
+        result.pending = [(run.label, run.recipe.seed) for run in waiting]
+        self._report(result, [ends[run] for run in waiting])
         return result
 
-    def _found(self, job: Job, end: Stage, result: StudyResult) -> bool:
+    def _done(self, run: Run, end: Stage, result: StudyResult) -> bool:
         """Take an earlier run's record, if one was made from exactly the same stages."""
         for record in self._earlier:
-            same = (record.label, record.seed, record.keys["evaluation"]) == (job.label, job.recipe.seed, end.key)
-            if same and record.recipe_digest == job.recipe.digest:
-                result.records.setdefault(job.label, {})[record.seed] = record
+            same = (record.label, record.seed, record.keys["evaluation"]) == (run.label, run.recipe.seed, end.key)
+            if same and record.recipe_digest == run.recipe.digest:
+                result.records.setdefault(run.label, {})[record.seed] = record
                 return True
         return False
 
@@ -155,48 +257,44 @@ class Study:
     def _earlier(self) -> list[Record]:
         return load_records(self.folder, self.name)
 
-    def _next(self, waiting: list[Job], ends: dict[Job, Stage], deadline: float | None, busy: bool) -> Job | None:
-        """The first job that fits what is left of the budget; while durations are unknown, one job at a time."""
+    def _next(self, waiting: list[Run], ends: dict[Run, Stage], deadline: float | None, busy: bool) -> Run | None:
+        """The first run that fits what is left of the budget; while durations are unknown, one run at a time."""
         if not waiting or deadline is None:
             return waiting[0] if waiting else None
         left, estimates = deadline - time.monotonic(), Estimates(self.cache.manifests())
-        for job in waiting:
-            expected = estimates.remaining(ends[job], self.cache)
+        for run in waiting:
+            expected = estimates.remaining([ends[run]], self.cache)
             if (left > 0 and not busy) if expected is None else expected <= left:
-                return job
+                return run
         return None
 
-    def _show(self, bar: tqdm, job: Job, ends: Sequence[Stage]) -> None:
+    def _show(self, bar: tqdm, run: Run, ends: Sequence[Stage]) -> None:
         expected = self._expect(ends)
         left = f"about {spell_seconds(expected)} left" if expected is not None else "time unknown yet"
-        bar.set_postfix_str(f"{job.name}, {left}")
+        bar.set_postfix_str(f"{run.name}, {left}")
 
     def _announce(self, ends: Sequence[Stage]) -> None:
         expected = self._expect(ends)
         here = f"; about {spell_seconds(expected)} here, judging by earlier stages" if expected is not None else ""
-        tqdm.write(f"{self.name}: {len(ends)} runs to do, {spell_cost(self._missing(ends).values())}{here}")
-
-    def _missing(self, ends: Sequence[Stage]) -> dict[str, Stage]:
-        """The stages that some runs still need, each once."""
-        return {stage.key: stage for end in ends for stage in end.walk() if not self.cache.finished(stage)}
+        missing = {one.key: one for end in ends for one in end.walk() if not self.cache.finished(one)}
+        operations = sum(one.cost for one in missing.values() if one.kind in COUNTED)
+        times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
+        tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")
 
     def _expect(self, ends: Sequence[Stage]) -> float | None:
         """Seconds that some runs will take together; None if unknown."""
-        estimates = Estimates(self.cache.manifests())
-        expected = {stage: estimates.seconds(stage) for stage in self._missing(ends).values()}
-        if any(seconds is None and stage.cost > 0 for stage, seconds in expected.items()):
-            return None
-        return sum(seconds or 0.0 for seconds in expected.values()) / self.at_once
+        expected = Estimates(self.cache.manifests()).remaining(ends, self.cache)
+        return None if expected is None else expected / self.at_once
 
-    def _collect(self, job: Job, future: Future, result: StudyResult) -> None:
-        seed = job.recipe.seed
+    def _collect(self, run: Run, future: Future, result: StudyResult) -> None:
+        seed = run.recipe.seed
         try:
             record = future.result()
         except Exception as error:
-            result.failures[job.label, seed] = f"{type(error).__name__}: {error}"
+            result.failures[run.label, seed] = f"{type(error).__name__}: {error}"
         else:
             record.save(self.folder)
-            result.records.setdefault(job.label, {})[seed] = record
+            result.records.setdefault(run.label, {})[seed] = record
 
     def _report(self, result: StudyResult, ends: Sequence[Stage]) -> None:
         if result.pending:
@@ -206,3 +304,119 @@ class Study:
             tqdm.write(f"{self.name}: {len(result.pending)} runs pending for lack of time{need}: {names}")
         if result.failures:
             raise StudyError(result)
+
+
+# Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------
+
+
+@dataclass
+class ZeroShot:
+    """What a comparison over collections has so far.
+
+    Attributes:
+        results: collection -> what its study gave; label -> seed -> record inside.
+    """
+
+    results: dict[str, StudyResult] = field(default_factory=dict)
+
+    def runs(self) -> dict[str, dict[str, list[Record]]]:
+        """Collection -> label -> records in the order of their seeds, as tables take them."""
+        return {name: result.runs() for name, result in self.results.items()}
+
+    @property
+    def pending(self) -> list[tuple[str, str, int]]:
+        """Collection, label and seed of what the time budget did not allow."""
+        return [(name, *one) for name, result in self.results.items() for one in result.pending]
+
+
+def zero_shot(
+    recipes: Recipe | Mapping[str, Recipe],
+    collections: Sequence[str | Path] | Mapping[str, Any],
+    *,
+    name: str = "evaluation/zero-shot",
+    seeds: Sequence[int] = (0,),
+    measures: Sequence[str] = ("nDCG@10", "R@100"),
+    depth: int = 100,
+    grades: Mapping[str, int] | None = None,
+    bm25: bool = True,
+    minutes: float | None = None,
+    **options: Any,
+) -> ZeroShot:
+    """Evaluate retrievers on collections that they were not trained on, each run with a record of its own.
+
+    A recipe's retriever is trained once, on its own collection; every other collection costs its vectors and a search.
+
+    Args:
+        recipes: label -> recipe, or one recipe, which is called by its method's name.
+        collections: names or paths as `collections.load` takes them; or shown name -> name, path or
+            `CollectionSettings`, for samples. Passages that occur twice are allowed unless settings say otherwise.
+        name: of the study, for the records.
+        seeds: seeds of the trainings.
+        measures: as `evaluation.evaluate` takes them.
+        depth: passages searched for each query.
+        grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL: 2).
+        bm25: measure BM25 on each collection too, under the label "BM25".
+        minutes: time budget of the whole call; None for no limit.
+        options: further arguments of `Study`: scale, cache, records, executor, progress.
+
+    Returns:
+        Records by collection. A run that has left its record is not run again.
+
+    Raises:
+        InputError: something cannot be run (before anything has started).
+        StudyError: a run failed; what did finish has left its records.
+
+    Example: ``lab.zero_shot(recipe, ["scifact", "cacm", "ir_datasets:beir/nfcorpus/test"]).runs()``
+    """
+    recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
+    if isinstance(collections, str | Path):
+        raise InputError("one name where a list is expected", where="collections", fix="Give a list of names.")
+    named = collections if isinstance(collections, Mapping) else {Path(one).name: str(one) for one in collections}
+    searched = {shown: _settings(one) for shown, one in named.items()}
+    if not recipes or not searched:
+        raise InputError("nothing to run", where=name, fix="Give at least one recipe and one collection.")
+    plans = {}
+    for shown, where in searched.items():
+        changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1)}
+        changes = {f"evaluation__{key}": value for key, value in changes.items()}
+        labelled = {label: elsewhere(recipe, where).with_(**changes) for label, recipe in recipes.items()}
+        baseline = {BM25: next(iter(labelled.values())).with_(evaluation__kind="bm25")} if bm25 else {}
+        plans[shown] = [(part, drawn) for part, drawn in ((baseline, seeds[:1]), (labelled, seeds)) if part]
+    for recipe in (recipe for plan in plans.values() for part, _ in plan for recipe in part.values()):
+        Pipeline(recipe)  # refuses now what cannot be run
+    found = ZeroShot()
+    deadline = time.monotonic() + 60 * minutes if minutes is not None else None
+    for shown, plan in plans.items():
+        joined = found.results.setdefault(shown, StudyResult())
+        for part, drawn in plan:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
+            try:
+                result = Study(name, part, drawn, minutes=left, **options).run()
+            except StudyError as error:
+                result = error.result
+            joined.records |= result.records
+            joined.pending += result.pending
+            joined.failures |= result.failures
+    failures = {
+        (f"{label} on {shown}", seed): error
+        for shown, result in found.results.items()
+        for (label, seed), error in result.failures.items()
+    }
+    if failures:
+        raise StudyError(StudyResult(failures=failures))
+    return found
+
+
+def elsewhere(recipe: Recipe, where: CollectionSettings) -> Recipe:
+    """The recipe evaluated on another collection: on its own split of queries, or on the only one that there is."""
+    splits = open_sample(where).splits
+    split = recipe.evaluation.split if recipe.evaluation.split in splits or len(splits) != 1 else splits[0]
+    return recipe.with_(evaluation__on=where.model_dump(mode="json"), evaluation__split=split)
+
+
+def _settings(one: Any) -> CollectionSettings:
+    if isinstance(one, CollectionSettings):
+        return one
+    return CollectionSettings(
+        **{"allow_duplicates": True, **({"name": str(one)} if isinstance(one, str | Path) else one)}
+    )

@@ -21,6 +21,7 @@ from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.none import NoObjective
 from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq
+from dr_lib.objectives.pretraining import open_pretraining, pretrained
 from dr_lib.objectives.reddit import Reddit
 from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.simlm import Simlm
@@ -45,7 +46,7 @@ METHODS: dict[str, type[Objective]] = {
     "pair": Pair,
 }
 
-__all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "parameters"]
+__all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "open_pretraining", "parameters", "pretrained"]
 
 
 def names() -> tuple[str, ...]:

@@ -109,13 +109,13 @@ def recipe_on(base: Path) -> Any:
         dropout=0.0,
         pretraining=common | {"steps": 8, "learning_rate": 5e-4, "tokens_per_batch": 768},
         finetuning=tuning,
-        second=tuning,
-        distillation=tuning | {"listed": 4},
+        finetuning2=tuning,
+        distillation=tuning | {"teacher_negatives": 4},
         negatives={"depth": 20, "random_negatives": 2},
         mining={"depth": 20, "random_negatives": 2},
         reranking={"depth": 10},
         evaluation={"depth": 100, "measures": ["MRR@10", "R@50", "nDCG@10"]},
-        makers={
+        auxiliary={
             "questions": writer,
             "continuations": writer,
             "cross_encoder": tuning | {"length": 64},
@@ -125,21 +125,24 @@ def recipe_on(base: Path) -> Any:
     )
 
 
-def runs(recipe: Any, work: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Label, recipe, and what gives the last stage of each run."""
-    yield "BM25", recipe.with_(objective="none"), lab.unfold_bm25
+def runs(recipe: Any, work: Path) -> Iterator[tuple[str, Any]]:
+    """Label and recipe of each run."""
+    yield "BM25", recipe.with_(objective="none", evaluation__kind="bm25")
     for name in objectives.names():
-        yield name, recipe.with_(objective=name), lab.unfold
+        yield name, recipe.with_(objective=name)
     for label, changes in METHOD_VARIANTS.items():
-        yield label, recipe.with_(**changes, final="pretrained"), lab.unfold
+        yield label, recipe.with_(**changes, final="pretrained")
     cola = {"task": "cola", "folder": str(make_sentences(work / "cola")), "epochs": 1, "batch_rows": 8, "dropout": 0.0}
     talk = {"folder": str(make_dialogues(work / "talk")), "context_length": 24}
+    masked = recipe.with_(objective="mlm")
     for label, changes in PIPELINE_VARIANTS.items():
-        yield label, recipe.with_(objective="mlm", **changes), lab.unfold
-    yield "similarity", recipe.with_(objective="mlm"), lab.unfold_similarities
-    yield "stage checks", recipe.with_(objective="mlm", final="distilled"), lab.unfold_checks
-    yield "nlu", recipe.with_(objective="mlm", evaluation__nlu=cola | {"learning_rate": 1e-3, "length": 16}), lab.unfold
-    yield "dialogue", recipe.with_(objective="mlm", evaluation__dialogue=talk), lab.unfold
+        yield label, masked.with_(**changes)
+    yield "similarity", masked.with_(evaluation__kind="similarity")
+    yield "stage checks", masked.with_(final="distilled", evaluation__kind="checks")
+    nlu = {"kind": "nlu", "nlu": cola | {"learning_rate": 1e-3, "length": 16}}
+    yield "nlu", masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **nlu})
+    dialogue = {"kind": "dialogue", "dialogue": talk}
+    yield "dialogue", masked.with_(evaluation={**masked.evaluation.model_dump(mode="json"), **dialogue})
 
 
 METHOD_VARIANTS: dict[str, dict[str, Any]] = {
@@ -180,9 +183,9 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
     "pair, paper": {
         "objective": "pair",
         "objective__candidates": "paper",
-        "makers__pseudo_labels__probability": "softmax",
-        "makers__pseudo_labels__s_pos": 0.205,
-        "makers__pseudo_labels__s_neg": 0.2,
+        "auxiliary__pseudo_labels__probability": "softmax",
+        "auxiliary__pseudo_labels__s_pos": 0.205,
+        "auxiliary__pseudo_labels__s_neg": 0.2,
     },
 }
 PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
@@ -194,8 +197,8 @@ PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
     "r_drop, hardest": {
         "final": "reranker",
         "dropout": 0.1,
-        "makers__cross_encoder__r_drop": True,
-        "makers__cross_encoder__gradient": "released",
+        "auxiliary__cross_encoder__r_drop": True,
+        "auxiliary__cross_encoder__gradient": "released",
     },
     "eq. 3, joined title, mean": {"finetuning__blocks": "paper", "title": "joined", "pooling": "mean"},
     "two encoders, projection": {
@@ -211,9 +214,9 @@ PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(label: str, recipe: Any, unfold: Any, cache: Any) -> Numbers:
+def measure(label: str, recipe: Any, cache: Any) -> Numbers:
     """Run one recipe: its means, and the curve of every loss on the way."""
-    record = lab.run_job(lab.Job("golden", label, "smoke", recipe), cache, unfold)
+    record = lab.execute(lab.Run("golden", label, "smoke", recipe), cache)
     numbers = {name: [mean] for name, mean in record.means.items()}
     for stage, facts in record.training.items():
         for name, column in facts["curve"].items():
@@ -234,10 +237,11 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
 
 def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
     """Generated questions: what was left after each step, and a run on the new collection."""
-    written = lab.ask(recipe, learn_from=str(HERE / "collection"), use_judgements=False, per_passage=2, cache=cache)
+    options = {"learn_from": str(HERE / "collection"), "use_judgements": False, "per_passage": 2}
+    written = lab.generate_queries(recipe, **options, cache=cache)
     counts = {name: count for name, count in written.counts.items() if isinstance(count, int | float)}
     yield "generated questions", {name: [count] for name, count in counts.items()}
-    yield "run on generated questions", measure("asked", written.recipe.with_(objective="none"), lab.unfold, cache)
+    yield "run on generated questions", measure("asked", written.recipe.with_(objective="none"), cache)
 
 
 def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
@@ -245,8 +249,8 @@ def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
     os.environ["DR_CACHE"] = str(work / "cache")
     with mock.patch("dr_lib.training.machine.has_bf16", lambda where: False):
         recipe, cache = recipe_on(make_base(work / "base")), lab.Cache(work / "stages", announce=lambda line: None)
-        for label, one, unfold in runs(recipe, work):
-            yield label, measure(label, one, unfold, cache)
+        for label, one in runs(recipe, work):
+            yield label, measure(label, one, cache)
         yield from measure_zero_shot(recipe, work, cache)
         yield from measure_questions(recipe, cache)
 

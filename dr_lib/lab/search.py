@@ -1,4 +1,4 @@
-"""Ask a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are built once and kept.
+"""Search a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are built once and kept.
 
 Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the content of collection and
 model, so that the second question, or the second process, does not build anything.
@@ -9,25 +9,22 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
 
-from dr_lib import retrieval
+from dr_lib import retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest
-from dr_lib.lab import stages
-from dr_lib.lab.builds import encoding_budget, open_encoder
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.finished import collection_of, open_models
-from dr_lib.lab.opening import open_collection, open_origin
-from dr_lib.lab.records import load_record
-from dr_lib.lab.stage import Stage
+from dr_lib.files import file_digest, json_digest
+from dr_lib.lab.base import open_checkpoint, open_collection, open_sample
+from dr_lib.lab.recipe import CollectionSettings
+from dr_lib.lab.records import Record, load_record, open_models
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
 
@@ -50,7 +47,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """What every system found for one query.
 
     Attributes:
@@ -82,20 +79,20 @@ class Searcher:
         self.collection, self.systems = collection, dict(systems)
         self._judged = judgements_by_text(collection)
 
-    def ask(self, queries: Sequence[str], k: int = 5) -> list[Answer]:
+    def search(self, queries: Sequence[str], k: int = 5) -> list[Result]:
         """The first `k` passages of every system for each query; judgements are shown for queries of the collection.
 
         Raises:
             InputError: an empty query, or `k` below 1.
         """
-        check_asked(queries, k)
+        check_queries(queries, k)
         rankings = {name: system(queries, k) for name, system in self.systems.items()}
-        return [self._answer(row, query, rankings) for row, query in enumerate(queries)]
+        return [self._result(row, query, rankings) for row, query in enumerate(queries)]
 
-    def _answer(self, row: int, query: str, rankings: Mapping[str, Ranking]) -> Answer:
+    def _result(self, row: int, query: str, rankings: Mapping[str, Ranking]) -> Result:
         grades = self._judged.get(query.strip())
         hits = {name: self._hits(ranking.rows[row], ranking.scores[row], grades) for name, ranking in rankings.items()}
-        return Answer(query, None if grades is None else sum(grade > 0 for grade in grades.values()), hits)
+        return Result(query, None if grades is None else sum(grade > 0 for grade in grades.values()), hits)
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int] | None) -> list[Hit]:
         found = rows[rows >= 0].tolist()
@@ -107,12 +104,12 @@ class Searcher:
         ]
 
 
-def check_asked(queries: Sequence[str], k: int) -> None:
+def check_queries(queries: Sequence[str], k: int) -> None:
     """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is made."""
     if any(not query.strip() for query in queries):
-        raise InputError("the query is empty", where="search", fix="Ask for something.")
+        raise InputError("the query is empty", where="search", fix="Write a question.")
     if k < 1:
-        raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
+        raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")
 
 
 def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
@@ -138,7 +135,7 @@ def open_searcher(
     Args:
         collection: what is searched.
         bm25: whether BM25 is one of the systems.
-        dense: name -> folder of a retriever, or the folders of a run as `finished.models_of` gives them.
+        dense: name -> folder of a retriever, or the folders of a run as `models_of` gives them.
         reranker: folder of a cross-encoder, which orders the first 100 passages of each other system anew.
         cache: where the indexes are kept.
 
@@ -147,7 +144,7 @@ def open_searcher(
     """
     cache, systems = cache or Cache(announce=lambda line: None), {}
     if bm25:
-        index = Bm25.open(cache.get(stages.bm25_index(collection, title=True)) / "index")
+        index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
         systems["BM25"] = lambda queries, k: index.search(queries, k)
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
@@ -185,17 +182,28 @@ def searcher_for(
 
 def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
-    asking = Path(models.get("query-encoder") or models["retriever"])
-    reading = Path(models.get("passage-encoder") or models["retriever"])
-    check_model(asking, "dense.json"), check_model(reading, "dense.json")
-    vectors = np.load(cache.get(vectors_stage(collection, reading)) / "vectors.npy", mmap_mode="r")
-    encoder = open_encoder(asking)
+    query_side = Path(models.get("query-encoder") or models["retriever"])
+    passage_side = Path(models.get("passage-encoder") or models["retriever"])
+    check_model(query_side, "dense.json"), check_model(passage_side, "dense.json")
+    vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
+    encoder = DenseEncoder.from_pretrained(query_side, device=machine.device())
 
     def search(queries: Sequence[str], k: int) -> Ranking:
-        scores, rows = retrieval.search(encode_queries(encoder, queries), vectors, k, device=machine.device())
+        with tempfile.TemporaryDirectory() as name:
+            store = query_store(queries, encoder, Path(name))
+            asked = np.array(retrieval.encode_queries(encoder, store, Path(name) / "queries.npy", progress=False))
+        scores, rows = retrieval.search(asked, vectors, k, device=machine.device())
         return Ranking(list(map(str, range(len(queries)))), rows, scores)
 
     return search
+
+
+def vectors_of(collection: Collection, folder: Path) -> Stage:
+    """Every passage as a vector of a saved retriever: the same stage as of a run."""
+    checkpoint = open_checkpoint(str(folder))
+    files = [checkpoint.model.digest, file_digest(folder / "dense.json")]
+    passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
+    return retrieval.vectors(Data(str(folder), json_digest(files)), passages).costs(len(collection.passages))
 
 
 def open_reranker(
@@ -204,8 +212,8 @@ def open_reranker(
     """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
     check_model(folder, "cross_encoder.json")
     scorer = CrossEncoder.from_pretrained(folder, device=machine.device())
-    origin = open_origin(str(folder))
-    passages = TokenStore.open(cache.get(stages.passage_tokens(collection, origin)) / "store")
+    passage_tokens = tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer)
+    passages = TokenStore.open(cache.get(passage_tokens) / "store")
 
     def search(first: System, queries: Sequence[str], k: int) -> Ranking:
         ranking = first(queries, max(k, CANDIDATES))
@@ -217,44 +225,35 @@ def open_reranker(
     return search
 
 
-def encode_queries(encoder: DenseEncoder, queries: Sequence[str]) -> np.ndarray:
-    """Vectors `[queries, hidden]` float32, made just as those of a run."""
-    settings = encoder.settings
-    with tempfile.TemporaryDirectory() as name:
-        vectors = retrieval.encode(
-            encoder, query_store(queries, encoder, Path(name)), Path(name) / "vectors.npy", title="none",
-            max_length=settings.query_length, side=settings.query_side, tokens_per_batch=encoding_budget(),
-            normalise=settings.normalise, progress=False,
-        )  # fmt: skip
-        return np.array(vectors)
-
-
 def query_store(queries: Sequence[str], model: DenseEncoder | CrossEncoder, folder: Path) -> TokenStore:
     """The queries as tokens of a model's tokenizer."""
     rows = datasets.Dataset.from_dict({"text": list(queries)})
     return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)
 
 
-def vectors_stage(collection: Collection, folder: Path) -> Stage:
-    """Every passage as a vector of a saved retriever; `vectors.npy`."""
-    origin = open_origin(str(folder))
-    params = {"collection": collection.digest, "model": origin.digest, "settings": file_digest(folder / "dense.json")}
-    inputs = {"passages": stages.passage_tokens(collection, origin)}
-    build = partial(build_vectors, model=folder)
-    return Stage("search_vectors", 1, params, build, inputs, resumable=True, cost=len(collection.passages))
-
-
-def build_vectors(folder: Path, inputs: Mapping[str, Path], *, model: Path) -> None:
-    """Encode the passages as the retriever's own settings have it."""
-    encoder = open_encoder(model)
-    settings: Any = encoder.settings
-    retrieval.encode(
-        encoder, TokenStore.open(inputs["passages"] / "store"), folder / "vectors.npy", title=settings.title,
-        max_length=settings.passage_length, tokens_per_batch=encoding_budget(), normalise=settings.normalise,
-    )  # fmt: skip
-
-
 def check_model(folder: Path, settings: str) -> None:
     """Raise `InputError` unless a folder holds a model of the kind that has this settings file."""
     if not (folder / settings).is_file():
         raise InputError(f"no {settings} in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
+
+
+def collection_of(record: Record, cache: Cache | None = None) -> Collection:
+    """The collection that a run was trained on, cut to the sizes that it had.
+
+    Args:
+        record: of any run.
+        cache: where collections with generated questions are kept (`lab.generate_queries`).
+
+    Raises:
+        InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA` to the folder above
+            it), or it has changed since.
+    """
+    spec, data = CollectionSettings(**record.recipe["collection"]), record.data
+    expected = data.get("trained_on", data["collection"])["digest"]
+    written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
+    for place in [*map(str, written), spec.name]:
+        collection = open_sample(spec.model_copy(update={"name": place}))
+        if collection.digest == expected:
+            return collection
+    problem = f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then {expected[:12]})"
+    raise InputError(problem, where=record.file_name, fix="Run again, or search the collection under its own name.")

@@ -1,0 +1,88 @@
+"""Queries for a collection that has none: written, filtered, split, and kept as an ordinary folder in BEIR layout.
+
+A generator that learned on another collection's queries (or a public doc2query model) writes about every passage; a
+question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
+have judged are kept: with a test split of one's own, only training queries are written. Page: practice/own-corpus.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dr_lib import materials
+from dr_lib.files import read_json
+from dr_lib.lab.base import open_collection, open_sample, open_writer
+from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.recipe import Recipe
+from dr_lib.stages import Cache, Stage
+
+
+@dataclass(frozen=True)
+class GeneratedQueries:
+    """A collection with generated questions.
+
+    Attributes:
+        recipe: the recipe that was given, on the new collection; it measures "test" where the split is unknown.
+        folder: the collection in BEIR layout; copy it to keep, correct or extend it.
+        counts: what was left after each step, and `shared_words`, the mean share of a question's words in its passage.
+    """
+
+    recipe: Recipe
+    folder: Path
+    counts: dict[str, Any]
+
+
+def generate_queries(
+    recipe: Recipe,
+    *,
+    learn_from: str = "pydocs",
+    use_judgements: bool = True,
+    per_passage: int = 3,
+    top_k: int = 100,
+    seed: int = 0,
+    cache: Cache | None = None,
+) -> GeneratedQueries:
+    """Write the queries that a recipe's collection lacks.
+
+    Args:
+        recipe: says which collection and how much of it, the base model, and in `auxiliary.questions` how the generator
+            is trained, or which public one (a doc2query model) is used instead.
+        learn_from: the collection whose training queries the generator learns to write; not used with a public one.
+        use_judgements: keep the queries of the splits that the collection has, and write the others; False writes all.
+        per_passage: questions written about a passage. Training takes all that pass, dev and test one a passage, since
+            several would not be independent of each other.
+        top_k: BM25 must find the passage among so many. A small number would keep what BM25 is best at.
+        seed: of the generator, its draws and the splits.
+        cache: where the stages are kept.
+
+    Raises:
+        InputError: `learn_from` has no training queries, or too few questions passed.
+    """
+    collection = open_sample(recipe.collection)
+    judged = list(collection.splits) if use_judgements else []
+    last = question_collection(recipe, learn_from, judged, per_passage=per_passage, top_k=top_k, seed=seed)
+    place, split = (cache or Cache()).get(last), recipe.evaluation.split
+    folder = place / materials.generated_name(collection)
+    known = {*materials.GENERATED_SHARES, *judged}
+    changed = recipe.with_(collection=str(folder), evaluation__split=split if split in known else "test")
+    return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
+
+
+def question_collection(
+    recipe: Recipe, learn_from: str, judged: list[str], *, per_passage: int, top_k: int, seed: int
+) -> Stage:
+    """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
+    collection = open_sample(recipe.collection)
+    writing = Pipeline(recipe, searches=False)
+    if recipe.auxiliary.questions.model:
+        writer = open_writer(recipe.auxiliary.questions.model)
+        written_by = writer.name
+    else:
+        open_collection(learn_from).qrels("train")  # complains in the collection's own words
+        writer = Pipeline(recipe.with_(collection=learn_from), searches=False).question_generator(seed)
+        written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
+    questions = writing.questions_by(writer, per_passage=per_passage, top_k=10, seed=seed)
+    made = materials.question_collection(
+        questions, writing.bm25_index(), collection, judged=judged, top_k=top_k, seed=seed, written_by=written_by
+    )
+    return made.costs(per_passage * len(collection.passages) ** 2)
