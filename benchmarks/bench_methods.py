@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from dr_lib import lab, objectives, places
 from dr_lib.files import read_yaml, write_json
-from dr_lib.lab.builds import open_pretraining
-from dr_lib.lab.provenance import commit
+from dr_lib.lab import commit
+from dr_lib.objectives import open_pretraining
 from dr_lib.training import TrainSettings, machine
 from dr_lib.training.checkpoint import trained_parameters
 from dr_lib.training.loop import make_optimizer, real_tokens, seed_step
@@ -31,10 +31,7 @@ class Stepper:
     """One method under training, a step at a time, as the training loop does it."""
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
-        stage = lab.unfold(recipe).pretrained
-        inputs = {name: cache.get(upstream) for name, upstream in stage.inputs.items()}
-        means = {name: value for name, value in stage.build.keywords.items() if name != "recipe"}
-        self.objective, _, self.batches = open_pretraining(inputs, recipe=recipe, **means)
+        self.objective, _, self.batches = open_pretraining(**cache.inputs(lab.Pipeline(recipe).pretrained))
         settings = TrainSettings(steps=1000, learning_rate=1e-4)
         self.device = machine.device()
         self.precision = machine.precision("auto", self.device)

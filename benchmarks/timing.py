@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dr_lib.files import write_json
-from dr_lib.lab.provenance import commit
+from dr_lib.lab import commit
 from dr_lib.training import machine
 
 Way = Callable[[], Any]

@@ -388,7 +388,7 @@ class Cache:
                     "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
                 )
                 raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
-            for upstream in one.inputs:
+            for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self.get(upstream)
             try:
                 with self._lock(one):
@@ -400,6 +400,12 @@ class Cache:
                 raise InputError(f"{one.name}: {error.strerror or error}", where=place, fix=fix) from error
         self.check(self.folder(one))
         return self.folder(one)
+
+    def inputs(self, one: Stage) -> dict[str, Any]:
+        """The arguments of a stage as its body receives them, what they rest on built: to run the body by hand."""
+        for upstream in one.inputs:
+            self.get(upstream)
+        return {name: self._resolve(value) for name, value in one.arguments.items()}
 
     def _build(self, one: Stage) -> None:
         target, draft = self.folder(one), self.root / f"{one.name}.partial"
@@ -413,7 +419,7 @@ class Cache:
         if resumed:
             self.announce(f"{one.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
-        one.function(draft, **{name: self._resolve(value) for name, value in one.arguments.items()})
+        one.function(draft, **self.inputs(one))
         seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
         write_json(draft / MANIFEST, make_manifest(one, draft, seconds, resumed))
         draft.replace(target)

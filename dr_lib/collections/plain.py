@@ -1,7 +1,7 @@
 """Passages without questions: one JSON Lines file, or a folder of text files. Book: practice/own-corpus.
 
 The checks are those of every collection. There are no queries and no judgements: such a collection is text for
-pre-training, until questions are written for it (`lab.ask`).
+pre-training, until questions are written for it (`lab.generate_queries`).
 """
 
 from collections.abc import Iterator

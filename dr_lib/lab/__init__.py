@@ -23,6 +23,7 @@ from dr_lib.lab.recipe import (
 )
 from dr_lib.lab.records import (
     Record,
+    commit,
     find_record,
     live_folder,
     load_record,
@@ -32,6 +33,7 @@ from dr_lib.lab.records import (
     publish,
     ranking_of,
     recorded_folder,
+    stage_folder,
 )
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import status_lines
@@ -61,6 +63,7 @@ __all__ = [
     "ZeroShot",
     "build_base",
     "collection_of",
+    "commit",
     "execute",
     "few_shot_sweep",
     "find_record",
@@ -86,6 +89,7 @@ __all__ = [
     "run_notebooks",
     "scores_by_label",
     "searcher_for",
+    "stage_folder",
     "status_lines",
     "study_of",
     "zero_shot",

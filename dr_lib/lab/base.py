@@ -1,7 +1,7 @@
 """Base models: where a masked LM lies, and how the book's own small one is trained from plain text.
 
-Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml. Its training is three
-stages, so that another size of model shares vocabulary and tokens.
+Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml. Its training takes
+three stages, so that another size of model shares vocabulary and tokens.
 """
 
 from collections.abc import Sequence

@@ -46,7 +46,18 @@ METHODS: dict[str, type[Objective]] = {
     "pair": Pair,
 }
 
-__all__ = ["METHODS", "Objective", "Settings", "Source", "create", "method", "names", "open_pretraining", "parameters", "pretrained"]
+__all__ = [
+    "METHODS",
+    "Objective",
+    "Settings",
+    "Source",
+    "create",
+    "method",
+    "names",
+    "open_pretraining",
+    "parameters",
+    "pretrained",
+]
 
 
 def names() -> tuple[str, ...]:

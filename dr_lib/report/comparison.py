@@ -13,7 +13,6 @@ from IPython.display import HTML
 from dr_lib import places
 from dr_lib.evaluation import Claim, Interval, PairResult, Verdict, verdict
 from dr_lib.lab import Record, scores_by_label
-from dr_lib.lab.spelling import spell_seconds
 from dr_lib.report.figures import Series, intervals, named
 from dr_lib.report.measured import (
     Pair,
@@ -27,6 +26,7 @@ from dr_lib.report.measured import (
     spell_data,
 )
 from dr_lib.report.tables import Cell, Markup, badge, folded, interval_cell, link, table
+from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""

@@ -17,8 +17,7 @@ from dr_lib import places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder
-from dr_lib.lab import Record, models_of
-from dr_lib.lab.finished import collection_of, open_models
+from dr_lib.lab import Record, collection_of, models_of, open_models
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.report.measured import mean_intervals
 from dr_lib.report.tables import spell

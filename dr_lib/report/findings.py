@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from IPython.display import HTML
 
 from dr_lib.evaluation import Interval
-from dr_lib.lab import Asked
+from dr_lib.lab import GeneratedQueries
 from dr_lib.report.comparison import NOTHING
 from dr_lib.report.figures import named
 from dr_lib.report.measured import (
@@ -62,7 +62,14 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
 
 
 def next_steps(
-    runs: Runs, measure: str, *, best: str, questions: Asked | None, passages: int, pending: int = 0, bm25: str = "BM25"
+    runs: Runs,
+    measure: str,
+    *,
+    best: str,
+    questions: GeneratedQueries | None,
+    passages: int,
+    pending: int = 0,
+    bm25: str = "BM25",
 ) -> HTML:
     """What to do next, by what happened.
 

@@ -17,8 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.files import write_text
-from dr_lib.lab import Cache, open_means, recipe_for
-from dr_lib.lab.material_statistics import importances, keyword_weights, ngrams
+from dr_lib.lab import Cache, Pipeline, recipe_for
 from dr_lib.materials import NgramCounts, word_blocks
 from dr_lib.report.tables import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
@@ -45,10 +44,12 @@ class Sources(NamedTuple):
 def pydocs_sources() -> Sources:
     """Those of the built-in collection; stages are kept, so that only the first call takes long."""
     recipe, cache = recipe_for(collection="pydocs"), Cache()
-    means = open_means(recipe)
-    store = TokenStore.open(cache.get(means.passages) / "store")
-    counts = NgramCounts.open(cache.get(ngrams(means)) / "counts")
-    values = (TokenValues.open(cache.get(make(means)) / "values", store) for make in (importances, keyword_weights))
+    pipeline = Pipeline(recipe)
+    store = TokenStore.open(cache.get(pipeline.passages()) / "store")
+    importances = pipeline.importances()
+    counts = NgramCounts.open(cache.get(importances.arguments["counts"]) / "counts")
+    made = (importances, pipeline.keyword_weights())
+    values = (TokenValues.open(cache.get(one) / "values", store) for one in made)
     return Sources(load_tokenizer(recipe.base), store, counts, *values)
 
 

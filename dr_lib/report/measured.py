@@ -15,8 +15,7 @@ from dr_lib.evaluation import (
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.lab import Record, load_records, recorded_folder
-from dr_lib.lab.verdicts import SCALES, records_for
+from dr_lib.lab import SCALES, Record, load_records, recorded_folder, records_for
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one a seed."""

@@ -16,14 +16,13 @@ from IPython.display import HTML
 from dr_lib import collections, places
 from dr_lib.evaluation import load_papers
 from dr_lib.files import read_json, write_text
-from dr_lib.lab import Record, load_records, recorded_folder
-from dr_lib.lab.spelling import spell_seconds
-from dr_lib.lab.verdicts import SCALES, ledger, study_of
+from dr_lib.lab import SCALES, Record, ledger, load_records, recorded_folder, study_of
 from dr_lib.report.comparison import TIMED, Comparison, page_of
 from dr_lib.report.figures import curves
 from dr_lib.report.masks_explorer import write_explorer
 from dr_lib.report.measured import mean_intervals, recorded, spell_data, spell_seeds
 from dr_lib.report.tables import Cell, badge, link, table
+from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
 STATES = ("held", "reversed", "inconclusive", "not run")

@@ -18,8 +18,7 @@ from datasets import Dataset
 from IPython.display import HTML
 
 from dr_lib.evaluation import Case, Interval, flips
-from dr_lib.lab import Answer, Hit, Record
-from dr_lib.lab.finished import collection_of, ranking_of
+from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
 from dr_lib.retrieval import Ranking, judged_rows
 
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
@@ -229,7 +228,7 @@ def _mark(part: str, wanted: set[str]) -> str:
     return "".join(f"<mark>{piece}</mark>" if hit else piece for hit, piece in safe)
 
 
-def search_table(answer: Answer) -> HTML:
+def search_table(answer: Result) -> HTML:
     """What several systems found for a query: one column a system, relevant passages marked, scores below the text."""
     depth = max(map(len, answer.hits.values()), default=0)
     rows: list[list[Cell]] = []
@@ -247,7 +246,7 @@ def _hit(hit: Hit) -> str:
     return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, {soft(hit.id)}</small>{mark}"
 
 
-def search_text(answer: Answer, width: int = 100) -> str:
+def search_text(answer: Result, width: int = 100) -> str:
     """The same for a terminal, in columns that fit it.
 
     Args:
@@ -260,7 +259,7 @@ def search_text(answer: Answer, width: int = 100) -> str:
 
     Example:
         >>> hit = Hit(1, "p7", "Tides", "The moon pulls.", 3.25, grade=1)
-        >>> print(search_text(Answer("why tides", 1, {"BM25": [hit]}), width=40))
+        >>> print(search_text(Result("why tides", 1, {"BM25": [hit]}), width=40))
         why tides
         1 passage is judged relevant (*)
         <BLANKLINE>
@@ -281,7 +280,7 @@ def search_text(answer: Answer, width: int = 100) -> str:
     return "\n".join(lines)
 
 
-def _judged(answer: Answer) -> list[str]:
+def _judged(answer: Result) -> list[str]:
     if answer.relevant is None:
         return []
     return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant (*)"]

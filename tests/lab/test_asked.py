@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from dr_lib import collections
-from dr_lib.errors import InputError
 from dr_lib.lab.asked import ask
 from dr_lib.lab.cache import Cache
 from dr_lib.lab.finished import collection_of
 from dr_lib.lab.job import Job, run_job
+
+from dr_lib import collections
+from dr_lib.errors import InputError
 from dr_lib.models import DenseSettings
 from dr_lib.report import card
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
 from dr_lib.lab.materials import material, needed
-from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.stage import Stage
 from dr_lib.lab.way import open_means, unfold
+
+from dr_lib.lab.recipe import Recipe
 from dr_lib.materials import count_ngrams, word_blocks, write_importances
 from dr_lib.tokens import TokenStore, TokenValues
 

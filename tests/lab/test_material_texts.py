@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dr_lib.lab.cache import Cache
+from dr_lib.lab.materials import material
+from dr_lib.lab.means import Means
+from dr_lib.lab.way import open_means
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from dr_lib.errors import InputError
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.materials import material
-from dr_lib.lab.means import Means
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.way import open_means
 from dr_lib.materials import QuestionWriter, Texts, write_all
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples

@@ -9,7 +9,7 @@ import torch
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.lab.recipe import Recipe
+from dr_lib.lab import Recipe
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "book" / "practice" / "examples" / "bag_of_words.py"
 

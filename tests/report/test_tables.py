@@ -9,7 +9,7 @@ import pytest
 
 from dr_lib.collections import Collection
 from dr_lib.evaluation import Case, Interval
-from dr_lib.lab import Answer, Hit
+from dr_lib.lab import Hit, Result
 from dr_lib.report import flips_table, folded, interval_cell, search_table, search_text, spell, table, tables
 from dr_lib.report.tables import cases_table, clean, fit, marked
 from dr_lib.retrieval import Ranking
@@ -38,11 +38,11 @@ def cases(**runs: list[int]) -> str:
     return cases_table([Case("q0", 0, 1)], rankings, QUERIES, PASSAGES, QRELS, caption="cases").data
 
 
-def answer(systems: int = 2, hits: int = 2, text: str = "The moon pulls the water of the sea.") -> Answer:
+def answer(systems: int = 2, hits: int = 2, text: str = "The moon pulls the water of the sea.") -> Result:
     found = [
         Hit(rank, f"p{rank}", "Tides", text, 1 / rank, grade=1 if rank == 2 else None) for rank in range(1, 1 + hits)
     ]
-    return Answer("why does the sea rise", 1, {f"system {number}": found for number in range(systems)})
+    return Result("why does the sea rise", 1, {f"system {number}": found for number in range(systems)})
 
 
 def test_cells_are_escaped_and_numbers_aligned():
@@ -135,14 +135,14 @@ def test_relevant_passages_are_marked():
 
 
 def test_a_query_of_ones_own_has_no_word_on_judgements():
-    own = search_text(Answer("mine", None, {"BM25": []}))
+    own = search_text(Result("mine", None, {"BM25": []}))
     assert "judged" not in own and "nothing found" in own
 
 
 def test_neither_terminal_nor_page_acts_on_text():
     text = search_text(answer(text=EVIL))
     assert "\x1b" not in text and "\u202e" not in text and "<script>" in text
-    html = search_table(Answer(EVIL, None, {EVIL: [Hit(1, EVIL, EVIL, EVIL, 1.0)]})).data
+    html = search_table(Result(EVIL, None, {EVIL: [Hit(1, EVIL, EVIL, EVIL, 1.0)]})).data
     assert "<script" not in html and "&lt;script" in html
 
 
@@ -158,5 +158,5 @@ def test_json_has_everything_on_one_line():
 
 
 def test_systems_with_fewer_passages_leave_their_cells_empty():
-    uneven = Answer("q", None, {"a": [Hit(1, "p", "", "x", 1.0)], "b": []})
+    uneven = Result("q", None, {"a": [Hit(1, "p", "", "x", 1.0)], "b": []})
     assert search_table(uneven).data.count("&ndash;") == 1 and "x" in search_text(uneven, width=100)
