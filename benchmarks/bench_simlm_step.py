@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib import masking, objectives
 from dr_lib.models import Generator, embed, new_bert
 from dr_lib.objectives import simlm
-from dr_lib.objectives.encoder_decoder import EncoderDecoder
+from dr_lib.objectives.bottleneck import EncoderDecoder
 from dr_lib.tokens import TokenBatch
 
 LIMIT = 0.6

@@ -44,7 +44,7 @@ from dr_lib.models import (
     save_masked_lm,
     write_texts,
 )
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.objectives import predict_tokens
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
@@ -245,8 +245,8 @@ class QuestionTraining(nn.Module):
             encoder_hidden_states=read,
             encoder_attention_mask=batch.passages.attention_mask,
         ).last_hidden_state
-        labels = labels_at(queries.input_ids[:, 1:], queries.attention_mask[:, 1:] == 1)
-        loss, accuracy = predict_tokens(self.model.decoder, states, labels)
+        following, there = queries.input_ids[:, 1:], queries.attention_mask[:, 1:] == 1
+        loss, accuracy = predict_tokens(self.model.decoder, states, following, there)
         return {"loss": loss, "accuracy": accuracy}
 
 

@@ -1,31 +1,22 @@
-"""Pre-training methods, one file each, chosen by one word."""
+"""Pre-training methods, chosen by one word: a file for each paper."""
 
 from typing import Any
 
-from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.models import check_generator, check_tokenizer
-from dr_lib.objectives.autoencoder import Autoencoder
-from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.bfs import Bfs
+from dr_lib.objectives.base import NoObjective, Objective, Settings, Source, predict_tokens, report
 from dr_lib.objectives.cdmae import Cdmae
-from dr_lib.objectives.cocondenser import Cocondenser
-from dr_lib.objectives.condenser import Condenser
-from dr_lib.objectives.encdec_mlm import EncdecMlm
-from dr_lib.objectives.encdec_rtd import EncdecRtd
-from dr_lib.objectives.ict import Ict
+from dr_lib.objectives.condenser import Cocondenser, Condenser
+from dr_lib.objectives.encdec import Autoencoder, EncdecMlm
 from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
-from dr_lib.objectives.none import NoObjective
 from dr_lib.objectives.pair import Pair
-from dr_lib.objectives.paq import Paq
-from dr_lib.objectives.pretraining import open_pretraining, pretrained
-from dr_lib.objectives.reddit import Reddit
+from dr_lib.objectives.paq import Paq, Reddit
+from dr_lib.objectives.pretraining import assemble, open_pretraining, pretrained
 from dr_lib.objectives.retromae import Retromae
-from dr_lib.objectives.simlm import Simlm
-from dr_lib.objectives.source import Source
+from dr_lib.objectives.simlm import EncdecRtd, Simlm
+from dr_lib.objectives.spans import Bfs, Ict
 
 METHODS: dict[str, type[Objective]] = {
     "none": NoObjective,
@@ -56,7 +47,9 @@ __all__ = [
     "names",
     "open_pretraining",
     "parameters",
+    "predict_tokens",
     "pretrained",
+    "report",
 ]
 
 
@@ -82,15 +75,7 @@ def parameters(name: str, **values: Any) -> Settings:
         >>> parameters("mlm", rate=0.3)
         MlmSettings(rate=0.3, unit='whole_word', budget='maskable', mask_policy='80_10_10')
     """
-    settings = method(name).settings_type
-    try:
-        return settings(**values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "parameters"
-        valid = ", ".join(settings.model_fields) or "none"
-        problem = "no such parameter" if first["type"] == "extra_forbidden" else f"{first['input']!r}: {first['msg']}"
-        raise InputError(problem, where=f"{name}.{field}", fix=f"Parameters of {name}: {valid}.") from None
+    return method(name).settings_type(**values)
 
 
 def create(
@@ -114,16 +99,6 @@ def create(
         InputError: unknown name or parameter, ``none`` (nothing to train), a model, tokenizer or generator that do not
             fit each other, a missing generator.
     """
-    kind, settings = method(name), parameters(name, **values)
-    if kind is NoObjective:
+    if method(name) is NoObjective:
         raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
-    check_tokenizer(model, tokenizer)
-    if not kind.needs_generator:
-        return kind(model, tokenizer, settings)
-    if generator_model is None:
-        raise InputError(
-            "no generator given", where=name, fix="Pass `generator_model`: a masked LM of equal vocabulary."
-        )
-    check_tokenizer(generator_model, tokenizer, role="generator")
-    check_generator(generator_model, model)
-    return kind(model, tokenizer, settings, generator_model)
+    return assemble(method(name), parameters(name, **values), model, tokenizer, generator_model)

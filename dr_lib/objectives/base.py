@@ -1,33 +1,78 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
-`objectives/__init__.py`. What it needs beside the passages it names in `Settings.materials` and reads in
+`objectives/__init__.py`. What it needs beside the passages (importances of words, generated questions, pseudo-labelled
+pairs) is a material, made beforehand as a stage of its own: the method names it in `Settings.materials` and reads it in
 `Objective.batches`. Page: practice/adding-an-objective.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib import masking
+from dr_lib import losses, masking, settings
+from dr_lib.errors import InputError
 from dr_lib.masking import MaskPolicy
-from dr_lib.objectives.source import Source
-from dr_lib.tokens import TokenBatch, special_ids
+from dr_lib.models import lm_head, masked_positions, max_masked
+from dr_lib.tokens import BatchStream, Title, TokenBatch, TokenStore, special_ids
+
+IGNORED = -100
 
 
-class Settings(BaseModel):
+class Settings(settings.Settings):
     """Parameters of a method: frozen, each with a default, unknown names refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """What has to be made before pre-training: name of each material -> the parameters that the method decides."""
         return {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that batches are made from.
+
+    Attributes:
+        store: tokens of the collection's passages.
+        tokens_per_batch: budget of padded tokens of one micro-batch, the same for every method.
+        max_length: longest passage, special tokens included.
+        query_length: longest query, special tokens included.
+        title: how a passage is packed, as in `TokenStore.batch`.
+        seed: of every draw.
+        documents: `[passages]` int64, number of the document of each passage; one without a document is its own.
+        positions: `[passages]` int64, order of the passages inside their document.
+        materials: finished folders by the names that `Settings.materials` gave.
+        tokenizer: the one that `store` was built with; None where a method does not ask about pieces.
+    """
+
+    store: TokenStore
+    tokens_per_batch: int
+    max_length: int
+    query_length: int = 32
+    title: Title = "pair"
+    seed: int = 0
+    documents: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    materials: Mapping[str, Path] = field(default_factory=dict)
+    tokenizer: PreTrainedTokenizerFast | None = None
+
+    def stream(self, **changes: Any) -> BatchStream:
+        """Passages in batches of the token budget; `changes` are further arguments of `BatchStream`."""
+        layout = {"max_length": self.max_length, "title": self.title, "seed": self.seed}
+        return BatchStream(self.store, tokens_per_batch=self.tokens_per_batch, **layout, **changes)
+
+    def material(self, name: str) -> Path:
+        """The folder of a material; `InputError` where it was not made."""
+        if name not in self.materials:
+            known = ", ".join(self.materials) or "none"
+            raise InputError(f"no material {name!r}", where="materials", fix=f"Make it first; there is {known}.")
+        return self.materials[name]
 
 
 class Objective(nn.Module, ABC):
@@ -41,6 +86,8 @@ class Objective(nn.Module, ABC):
     """
 
     settings_type: ClassVar[type[Settings]] = Settings
+    cites: ClassVar[tuple[str, ...]] = ()
+    """Keys of `book/references.bib`: the papers that the method comes from."""
     needs_generator: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     """Whether its batches hold queries, so that their longest length can change the result."""
@@ -71,12 +118,59 @@ class Objective(nn.Module, ABC):
 
     def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
         """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
-        return masking.hide(
-            batch, mask, self.special["mask"], self.model.config.vocab_size, generator,
-            policy=policy, special_ids=tuple(self.special.values()),
-        )  # fmt: skip
+        vocabulary, special = self.model.config.vocab_size, tuple(self.special.values())
+        return masking.hide(batch, mask, self.special["mask"], vocabulary, generator, policy, special)
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """Weights to save beside the model, by name."""
         kept = tuple(f"{name}." for name in self.saved_beside)
         return {name: tensor for name, tensor in self.state_dict().items() if name.startswith(kept)}
+
+
+class NoObjective(Objective):
+    """No pre-training: the base model goes to fine-tuning as it is, the first row of most tables."""
+
+    cites = ("karpukhin2020",)
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Refuse: there is nothing to train."""
+        raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
+
+
+def predict_tokens(
+    model: PreTrainedModel,
+    states: Tensor,
+    input_ids: Tensor,
+    where: Tensor,
+    *rates: float,
+    slack: int = 0,
+    by_passage: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy of the clean tokens at some positions under the model's own head, and the share it gets right.
+
+    Vocabulary logits exist only at those positions, chunk by chunk.
+
+    Args:
+        model: the masked LM.
+        states: `[batch, length, hidden]` last-layer states of encoder or decoder.
+        input_ids: `[batch, length]` int64 clean ids.
+        where: `[batch, length]` bool, what is to be predicted.
+        rates: of the draws whose union `where` is: a bound on its size that is known without looking, which would stall
+            a GPU. Without rates there is none.
+        slack: what masks may hide beyond their rates, in all.
+        by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
+
+    Returns:
+        The loss (float32 scalar with gradient; 0 without positions) and the accuracy (detached).
+    """
+    rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
+    weights = (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
+    head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()[rows]
+    hidden = head.transform(states.flatten(0, 1)[rows])
+    loss, correct = losses.chunked_cross_entropy(hidden, head.weight, head.bias, labels, weights=weights)
+    return loss, torch.as_tensor(correct) / where.sum().clamp(min=1)
+
+
+def report(loss: Tensor, **logged: Tensor) -> dict[str, Tensor]:
+    """What a step returns: the loss with its gradient, and detached scalars to log."""
+    return {"loss": loss, **{name: value.detach() for name, value in logged.items()}}

@@ -14,12 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.errors import InputError
-from dr_lib.models import max_masked
-from dr_lib.objectives.base import Settings
-from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
-from dr_lib.objectives.source import Source
+from dr_lib.objectives.base import Settings, Source, predict_tokens, report
+from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch, TokenValues
 
 
@@ -73,6 +69,7 @@ class Cdmae(EncoderDecoder):
     """Predict masked tokens: the encoder from its own input, the decoder from what matters least and one vector."""
 
     settings_type: ClassVar[type[Settings]] = CdmaeSettings
+    cites = ("cdmae",)
     settings: CdmaeSettings
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: CdmaeSettings):
@@ -91,13 +88,18 @@ class Cdmae(EncoderDecoder):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens; [UNK] is no target."""
-        chosen = self.settings
-        masks = self.random_mask(batch, chosen.encoder_rate, generator), self.decoder_mask(batch, generator)
-        read = (self.hide(batch, mask, generator, chosen.mask_policy) for mask in masks)
-        encoded, decoded = self.states(batch, *read)
-        return two_sides(
-            self.ask(batch, encoded, masks[0], chosen.encoder_rate),
-            self.ask(batch, decoded, masks[1], chosen.decoder_rate),
+        policy, rates = self.settings.mask_policy, (self.settings.encoder_rate, self.settings.decoder_rate)
+        masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
+        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
+        encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
+        encoder_loss, encoder_accuracy = self.side_loss(batch, encoded, masks[0], rates[0])
+        decoder_loss, decoder_accuracy = self.side_loss(batch, decoded, masks[1], rates[1])
+        return report(
+            encoder_loss + decoder_loss,
+            encoder_loss=encoder_loss,
+            decoder_loss=decoder_loss,
+            encoder_accuracy=encoder_accuracy,
+            decoder_accuracy=decoder_accuracy,
         )
 
     def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
@@ -110,16 +112,11 @@ class Cdmae(EncoderDecoder):
         chosen = self.settings
         if chosen.decoder_masking == "uniform":
             return self.random_mask(batch, chosen.decoder_rate, generator)
-        if batch.values is None:
-            raise InputError("no importances", where="batch.values", fix="Take the batches of `Cdmae.batches`.")
         # 1 / count is p(word) but for a factor, which adds the same to every logarithm
         values = batch.values if chosen.decoder_masking == "importance" else batch.values.log()
-        return masking.importance(
-            batch, values, chosen.decoder_rate, generator, noise=chosen.noise, noise_scale=chosen.noise_scale,
-            unit=chosen.unit,
-        )  # fmt: skip
+        how = {"noise": chosen.noise, "noise_scale": chosen.noise_scale, "unit": chosen.unit}
+        return masking.importance(batch, values, chosen.decoder_rate, generator, **how)
 
-    def ask(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy at its masked tokens."""
-        labels = labels_at(batch.input_ids, mask & self.predictable(batch))
-        return predict_tokens(self.model, states, labels, max_masked(mask, rate))
+        return predict_tokens(self.model, states, batch.input_ids, mask & self.predictable(batch), rate)

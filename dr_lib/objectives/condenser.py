@@ -1,23 +1,30 @@
-"""Condenser: the late layers pass on what they add through [CLS] alone (Gao and Callan 2021).
+"""Condenser: the late layers pass on what they add through [CLS] alone (Gao and Callan 2021); coCondenser (2022).
 
 The encoder is cut in two. A short head, used in pre-training only, predicts the masked tokens from the early layers'
 states of all positions and the last layer's state of [CLS]. What the late layers have learned about the passage can
-reach it in no other way; what the early ones know passes beside the bottleneck. Page: ideas/bottleneck.
+reach it in no other way; what the early ones know passes beside the bottleneck. coCondenser reads two spans of each
+document: beside Condenser's losses, the last layer's [CLS] of each has to find its sibling in the batch. Pages:
+ideas/bottleneck, ideas/pairs.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib import masking
+from dr_lib import losses, masking
 from dr_lib.errors import InputError
-from dr_lib.models import Decoder, encode_in_chunks, layer_states, max_masked
-from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.predict import IGNORED, labels_at, predict_tokens
+from dr_lib.models import Decoder, encode_in_chunks, layer_states
+from dr_lib.objectives.base import Objective, Settings, Source, predict_tokens
+from dr_lib.objectives.contrastive import pairs_at_once
+from dr_lib.objectives.spans import Documents, Visits
 from dr_lib.tokens import TokenBatch
+from dr_lib.training import hash64
 
 LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
 
@@ -54,6 +61,7 @@ class Condenser(Objective):
     """
 
     settings_type: ClassVar[type[Settings]] = CondenserSettings
+    cites = ("gao2021",)
     saved_beside: ClassVar[tuple[str, ...]] = ("head",)
     settings: CondenserSettings
 
@@ -62,10 +70,8 @@ class Condenser(Objective):
         depth = model.config.num_hidden_layers
         self.skip_from = depth // 2 if settings.skip_from is None else settings.skip_from
         if self.skip_from >= depth:
-            raise InputError(
-                f"layer {self.skip_from} of {depth} leaves no late layer", where="skip_from",
-                fix=f"Give a number from 0 to {depth - 1}.",
-            )  # fmt: skip
+            problem = f"layer {self.skip_from} of {depth} leaves no late layer"
+            raise InputError(problem, where="skip_from", fix=f"Give a number from 0 to {depth - 1}.")
         self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed, key="head_layers")
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -82,23 +88,107 @@ class Condenser(Objective):
         """
         chosen = self.settings
         mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
-        ids, labels = self.hide(batch, mask, generator, chosen.mask_policy), labels_at(batch.input_ids, mask)
-        vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, labels)
+        ids = self.hide(batch, mask, generator, chosen.mask_policy)
+        vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, mask)
         means = sums / mask.sum().clamp(min=1)
         parts = dict(zip(LOGGED, means.detach(), strict=False))
         return {"loss": means[::2].sum(), **parts}, vectors
 
-    def read(self, batch: TokenBatch, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, batch: TokenBatch, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors `[batch, hidden]`, and for the head (and the last layer) the sums of losses and of tokens recovered.
 
         Args:
             batch: clean passages.
             ids: `[batch, length]` what is read.
-            labels: `[batch, length]` clean ids at masked positions, -100 elsewhere.
+            mask: `[batch, length]` bool, the masked positions.
         """
         states = layer_states(self.model, batch, ids)
         early, late = states[self.skip_from], states[-1]
-        asked = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
-        bound, count = max_masked(labels, self.settings.rate), (labels != IGNORED).sum()
-        means = [mean for hidden in asked for mean in predict_tokens(self.model, hidden, labels, bound)]
-        return late[:, 0], torch.stack(means) * count
+        heads = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
+        rate, ids = self.settings.rate, batch.input_ids
+        means = [mean for hidden in heads for mean in predict_tokens(self.model, hidden, ids, mask, rate)]
+        return late[:, 0], torch.stack(means) * mask.sum()
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """Spans in pairs: 2 i and 2 i + 1 are from one document.
+
+    Attributes:
+        spans: `2 * pairs` sequences.
+        documents: `[2 * pairs]` int64, number of each span's document.
+    """
+
+    spans: TokenBatch
+    documents: Tensor
+
+    def to(self, device: torch.device | str) -> "Siblings":
+        """The same batch on another device."""
+        return Siblings(self.spans.to(device), self.documents.to(device, non_blocking=True))
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+
+class CocondenserSettings(CondenserSettings):
+    """Parameters of coCondenser, beside those of Condenser.
+
+    Attributes:
+        batch_pairs: documents of a micro-batch, two spans of each; None takes as many as the token budget holds at full
+            length (published: about 2,000 on all devices together).
+        chunk: spans encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`). The loss is
+            the same; in the released code masked LM counts twice in its chunked path.
+    """
+
+    batch_pairs: int | None = Field(None, ge=2)
+    chunk: int | None = Field(None, ge=1)
+
+
+class Cocondenser(Condenser):
+    """Predict masked tokens from early states and the late [CLS], which must also know its document."""
+
+    settings_type: ClassVar[type[Settings]] = CocondenserSettings
+    cites = ("gao2021", "gao2022")
+    settings: CocondenserSettings
+
+    @classmethod
+    def batches(cls, settings: CocondenserSettings, source: Source) -> Callable[[int], Siblings]:
+        """Pairs of spans."""
+        return SiblingBatches(settings, source).batch
+
+    def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
+        """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1."""
+        parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
+        vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)
+        apart = losses.siblings(vectors, documents)
+        accuracy = losses.in_batch_accuracy(vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2])
+        logged = {"contrastive_loss": apart.detach(), "in_batch_accuracy": accuracy}
+        return {**parts, "loss": parts["loss"] + apart, **logged}
+
+
+class SiblingBatches:
+    """Micro-step -> two distinct passages of each of some documents; each document once an epoch.
+
+    Args:
+        settings: the method's parameters.
+        source: tokens of the passages and their documents, lengths, token budget and seed.
+
+    Raises:
+        InputError: no document has two passages, or the budget holds no two pairs.
+    """
+
+    def __init__(self, settings: CocondenserSettings, source: Source):
+        self.source = source
+        self.layout = {"max_length": source.max_length, "title": source.title, "pad_to_multiple": 16}
+        every = np.ones(len(source.documents), bool)
+        self.documents = Documents.of(source.documents, source.positions, every)
+        tokens, available = 2 * source.max_length, len(self.documents)
+        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, available)
+        self.visits = Visits(np.arange(available), pairs, source.seed)
+
+    def batch(self, step: int) -> Siblings:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, chosen = self.visits.of(step)
+        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
+        rows, layout = np.stack(self.documents.two(chosen, *lots), axis=1).reshape(-1), self.layout
+        return Siblings(self.source.store.batch(rows, **layout), torch.from_numpy(np.repeat(chosen, 2)))

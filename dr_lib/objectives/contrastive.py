@@ -14,10 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import losses
+from dr_lib.errors import InputError
 from dr_lib.models import encode_in_chunks, first_states
-from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.source import Source
-from dr_lib.pairs.visits import pairs_at_once
+from dr_lib.objectives.base import Objective, Settings, Source
 from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import Examples, RetrievalBatch, RetrievalBatches, gather_batch
 
@@ -69,16 +68,16 @@ class Contrastive(Objective):
 
     def encode(self, texts: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` of queries, not normalised."""
-        return self.finished(first_states(self.model, texts))
+        return self.project(first_states(self.model, texts))
 
     def encode_passages(self, texts: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` of passages, not normalised."""
         if self.passage_model is None:
             return self.encode(texts)
-        return self.finished(first_states(self.passage_model, texts))
+        return self.project(first_states(self.passage_model, texts))
 
-    def finished(self, vectors: Tensor) -> Tensor:
-        """What a method does with the encoder's vectors before they are compared; here nothing."""
+    def project(self, vectors: Tensor) -> Tensor:
+        """What a method puts over the encoder's vectors before they are compared; here nothing."""
         return vectors
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
@@ -102,10 +101,41 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
         InputError: something is missing or does not fit, or there are too few pairs for a batch.
     """
     examples, own = Examples.open(folder / "examples"), folder / "passages"
-    tokens = source.query_length + (1 + negatives) * source.max_length
+    longest = source.query_length + (1 + negatives) * source.max_length
     return RetrievalBatches(
-        TokenStore.open(folder / "queries"), TokenStore.open(own) if own.is_dir() else source.store, examples,
-        batch_queries=pairs_at_once(batch_pairs, source.tokens_per_batch, tokens, len(examples)),
-        passages_per_query=1 + negatives, query_length=source.query_length, passage_length=source.max_length,
-        title=source.title, seed=source.seed,
-    )  # fmt: skip
+        TokenStore.open(folder / "queries"),
+        TokenStore.open(own) if own.is_dir() else source.store,
+        examples,
+        batch_queries=pairs_at_once(batch_pairs, source.tokens_per_batch, longest, len(examples)),
+        passages_per_query=1 + negatives,
+        query_length=source.query_length,
+        passage_length=source.max_length,
+        title=source.title,
+        seed=source.seed,
+    )
+
+
+def pairs_at_once(wanted: int | None, budget: int, tokens: int, available: int) -> int:
+    """Pairs of a batch: as many as were asked for, or as fill the token budget and are there.
+
+    Args:
+        wanted: `batch_pairs` of a method; None fills the budget.
+        budget: padded tokens of a micro-batch.
+        tokens: longest pair.
+        available: pairs that an epoch has.
+
+    Raises:
+        InputError: fewer than two, so that there is nothing to tell a positive from.
+
+    Example:
+        >>> pairs_at_once(None, 4096, 32 + 128, 1000)
+        25
+    """
+    pairs = min(budget // tokens, available) if wanted is None else wanted
+    if pairs < 2:
+        problem = f"a batch of {budget} tokens holds {budget // tokens} pairs of {tokens}, and {available} are there"
+        raise InputError(problem, where="batch_pairs", fix="Two are needed: raise tokens_per_batch or shorten texts.")
+    if pairs > available:
+        problem = f"{available} pairs do not fill a batch of {pairs}"
+        raise InputError(problem, where="batch_pairs", fix="Make batches smaller or take a larger collection.")
+    return pairs

@@ -7,9 +7,8 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import masking
-from dr_lib.models import hidden_states, max_masked
-from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.models import hidden_states
+from dr_lib.objectives.base import Objective, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
@@ -33,6 +32,7 @@ class Mlm(Objective):
     """Hide some tokens, predict them from what is left."""
 
     settings_type: ClassVar[type[Settings]] = MlmSettings
+    cites = ("devlin2019",)
     settings: MlmSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -40,7 +40,6 @@ class Mlm(Objective):
         chosen = self.settings
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
-        hidden = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
-        bound = max_masked(mask, chosen.rate)
-        loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
-        return {"loss": loss, "encoder_loss": loss.detach(), "encoder_accuracy": accuracy}
+        states = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
+        loss, accuracy = predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)
+        return report(loss, encoder_loss=loss, encoder_accuracy=accuracy)

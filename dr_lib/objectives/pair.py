@@ -11,9 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import losses
-from dr_lib.objectives.base import Settings
+from dr_lib.objectives.base import Settings, Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
-from dr_lib.objectives.source import Source
 from dr_lib.training import RetrievalBatch
 
 
@@ -41,6 +40,7 @@ class Pair(Contrastive):
     """Find a query's passage, and a passage's query."""
 
     settings_type: ClassVar[type[Settings]] = PairSettings
+    cites = ("pair",)
     settings: PairSettings
 
     @classmethod
@@ -52,7 +52,5 @@ class Pair(Contrastive):
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
         """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6."""
         chosen = self.settings
-        return losses.pair(
-            **compared, alpha=chosen.alpha, candidates=chosen.candidates, temperature=chosen.temperature,
-            normalise=chosen.normalise,
-        )  # fmt: skip
+        scale = {"temperature": chosen.temperature, "normalise": chosen.normalise}
+        return losses.pair(**compared, **scale, alpha=chosen.alpha, candidates=chosen.candidates)

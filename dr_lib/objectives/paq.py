@@ -1,7 +1,8 @@
-"""DPR-PAQ: contrastive pre-training on generated questions and the passages they were made from (Oguz et al. 2022).
+"""DPR-PAQ: contrastive pre-training on questions with the passages they were made from, or posts (Oguz et al. 2022).
 
-Hard negatives are what a first retriever finds for a question (section 3.3). Questions and negatives are a material,
-made before. Page: ideas/pairs.
+Hard negatives are what a first retriever finds for a question (section 3.3). For dialogue, `reddit` reads posts and
+their comments (section 3.1.2), or any texts that people wrote as a pair, such as title and body. Questions, negatives
+and pairs are materials, made before. Page: ideas/pairs.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Projection
-from dr_lib.objectives.base import Settings
+from dr_lib.objectives.base import Settings, Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
-from dr_lib.objectives.source import Source
 from dr_lib.training import RetrievalBatch
 
 
@@ -48,6 +48,7 @@ class Paq(Contrastive):
     """
 
     settings_type: ClassVar[type[Settings]] = PaqSettings
+    cites = ("dpr_paq", "lewis2021")
     saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
     settings: PaqSettings
 
@@ -62,6 +63,26 @@ class Paq(Contrastive):
         folder = source.material("paq_pairs")
         return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
 
-    def finished(self, vectors: Tensor) -> Tensor:
+    def project(self, vectors: Tensor) -> Tensor:
         """The vectors, projected where the settings say so; by one projection for both sides."""
         return self.projection(vectors)
+
+
+class RedditSettings(ContrastiveSettings):
+    """Parameters of pre-training on pairs that people wrote: those of `ContrastiveSettings`."""
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """The pairs, which may bring passages of their own."""
+        return {"reddit_pairs": {}}
+
+
+class Reddit(Contrastive):
+    """Find the comment that answers a post; without hard negatives, since 200 million were too many to index."""
+
+    settings_type: ClassVar[type[Settings]] = RedditSettings
+    cites = ("dpr_paq",)
+
+    @classmethod
+    def batches(cls, settings: RedditSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Posts, each with one comment."""
+        return stored_pairs(source, source.material("reddit_pairs"), settings.batch_pairs, negatives=0).batch

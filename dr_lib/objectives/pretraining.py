@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import models
 from dr_lib.collections import Collection
+from dr_lib.errors import InputError
 from dr_lib.objectives.base import Objective, Settings, Source
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
@@ -72,8 +73,8 @@ def open_pretraining(
     """The method on its base model, the tokenizer, and the batches of a pre-training; arguments as of `pretrained`."""
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
-    helpers = (models.load_masked_lm(generator, device=machine.device()),) if generator else ()
-    objective = method(model, tokenizer, settings, *helpers)
+    helper = models.load_masked_lm(generator, device=machine.device()) if generator else None
+    objective = assemble(method, settings, model, tokenizer, helper)
     documents, positions = collection.documents()
     source = Source(
         TokenStore.open(passages / "store"),
@@ -88,3 +89,22 @@ def open_pretraining(
         tokenizer,
     )
     return objective, tokenizer, objective.batches(settings, source)
+
+
+def assemble(
+    method: type[Objective],
+    settings: Settings,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    generator_model: PreTrainedModel | None = None,
+) -> Objective:
+    """The method on its model; `InputError` where model, tokenizer and generator do not fit each other."""
+    models.check_tokenizer(model, tokenizer)
+    if not method.needs_generator:
+        return method(model, tokenizer, settings)
+    if generator_model is None:
+        fix = "Pass `generator_model`: a masked LM of equal vocabulary."
+        raise InputError("no generator given", where=method.__name__, fix=fix)
+    models.check_tokenizer(generator_model, tokenizer, role="generator")
+    models.check_generator(generator_model, model)
+    return method(model, tokenizer, settings, generator_model)

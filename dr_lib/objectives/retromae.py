@@ -10,16 +10,17 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import EnhancedDecoder, embed, hidden_states, max_masked, position_vectors
-from dr_lib.objectives.bag_of_words import bag_of_words
-from dr_lib.objectives.base import Objective, Settings
-from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
+from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
+from dr_lib.objectives.base import Objective, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
+NEVER = -1e4
+"""Stands for the logit at special positions, below any other, and finite where a passage has no token."""
 
 
 class RetromaeSettings(Settings):
@@ -53,6 +54,7 @@ class Retromae(Objective):
     """
 
     settings_type: ClassVar[type[Settings]] = RetromaeSettings
+    cites = ("xiao2022",)
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: RetromaeSettings
 
@@ -66,15 +68,20 @@ class Retromae(Objective):
         mask = masking.whole_word(batch, chosen.encoder_rate, generator, budget=chosen.budget)
         encoded = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
         decoded = self.decode(batch, encoded[:, :1], generator)
-        masked, every = labels_at(batch.input_ids, mask), labels_at(batch.input_ids, ~batch.special)
-        parts = two_sides(
-            predict_tokens(self.model, encoded, masked, max_masked(mask, chosen.encoder_rate)),
-            predict_tokens(self.model, decoded, every),
-        )
+        encoder_loss, encoder_accuracy = predict_tokens(self.model, encoded, batch.input_ids, mask, chosen.encoder_rate)
+        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
+        loss, bag = encoder_loss + decoder_loss, {}
         if chosen.bag_weight:
-            bag_loss = bag_of_words(self.model, encoded, batch)
-            parts |= {"loss": parts["loss"] + chosen.bag_weight * bag_loss, "bag_loss": bag_loss.detach()}
-        return parts
+            bag = {"bag_loss": bag_of_words(self.model, encoded, batch)}
+            loss = loss + chosen.bag_weight * bag["bag_loss"]
+        return report(
+            loss,
+            encoder_loss=encoder_loss,
+            decoder_loss=decoder_loss,
+            encoder_accuracy=encoder_accuracy,
+            decoder_accuracy=decoder_accuracy,
+            **bag,
+        )
 
     def decode(self, batch: TokenBatch, bottleneck: Tensor, generator: torch.Generator) -> Tensor:
         """Decoder states `[batch, length, hidden]`.
@@ -84,10 +91,36 @@ class Retromae(Objective):
             bottleneck: `[batch, 1, hidden]`, the encoder's first states.
             generator: of the rows' masks.
         """
-        unseen = masking.per_row(
-            batch, self.settings.decoder_rate, generator, budget=self.settings.budget,
-            draws=RELEASED_DRAWS if self.settings.draws == "released" else None,
-        )  # fmt: skip
+        chosen = self.settings
+        draws = RELEASED_DRAWS if chosen.draws == "released" else None
+        unseen = masking.per_row(batch, chosen.decoder_rate, generator, budget=chosen.budget, draws=draws)
         embedded = embed(self.model, batch.input_ids, batch.token_type_ids)
         contents = torch.cat([bottleneck.to(embedded.dtype), embedded[:, 1:]], dim=1)
         return self.decoder(bottleneck + position_vectors(self.model, embedded.shape[1]), contents, unseen)
+
+
+def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a_time: int | None = None) -> Tensor:
+    """DupMAE's second task (Xiao and Liu 2022): cross-entropy of the distinct tokens under the passage's logits.
+
+    Each id of the vocabulary gets its highest logit over the passage's tokens; the loss is the mean over passages of
+    `-sum(log softmax(highest)[distinct ids]) / tokens`. The division by the tokens, repeated ones included, is the
+    released code's; it pools over [SEP] too, here only tokens that are not special count.
+
+    Args:
+        model: its head gives the logits.
+        hidden: `[batch, length, hidden]` encoder states of the masked passages.
+        batch: the clean passages.
+        at_a_time: passages whose logits exist at a time; by default what fits the device.
+
+    Returns:
+        float32 scalar with gradient; a passage without tokens adds nothing.
+    """
+    head, (passages, length), vocab = lm_head(model), batch.special.shape, model.config.vocab_size
+    at_a_time = at_a_time or max(1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab))
+    parts = zip(*(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])), strict=True)
+    logits = (functional.linear(part, head.weight, head.bias).masked_fill(special, NEVER) for part, special in parts)
+    highest = torch.cat([part.max(1).values for part in logits])
+    tokens = (~batch.special).float()
+    bag = hidden.new_zeros(passages, vocab, dtype=torch.float32).scatter_add_(1, batch.input_ids, tokens).clamp_(max=1)
+    shares = bag / tokens.sum(1, keepdim=True).clamp(min=1)
+    return -(shares * functional.log_softmax(highest.float(), dim=-1)).sum(1).mean()

@@ -1,7 +1,8 @@
 """SimLM: replaced language modelling with a representation bottleneck (Wang et al. 2023, section 3.1, eq. 1-2).
 
 A generator replaces 30 % of the passage for the encoder and 50 % (the same tokens and more) for a two-layer decoder,
-which sees the encoder only through its first state. Both sides recover the clean passage. Page: papers/simlm.
+which sees the encoder only through its first state. Both sides recover the clean passage. Page: papers/simlm. Below it
+stands `encdec_rtd`, SimLM's inputs with ELECTRA's question (section 5.1, Table 7).
 """
 
 import copy
@@ -10,13 +11,13 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.models import Generator, fresh_copy, hidden_states, max_masked
-from dr_lib.objectives.base import Settings
-from dr_lib.objectives.encoder_decoder import EncoderDecoder, EncoderDecoderSettings
-from dr_lib.objectives.predict import labels_at, predict_tokens, two_sides
+from dr_lib.models import Generator, ReplacedTokenHead, fresh_copy, hidden_states, max_masked
+from dr_lib.objectives.base import Settings, predict_tokens, report
+from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch
 
 
@@ -54,6 +55,7 @@ class Simlm(EncoderDecoder):
     """Recover the clean passage from replaced tokens: encoder from its own input, decoder through one vector."""
 
     settings_type: ClassVar[type[Settings]] = SimlmSettings
+    cites = ("simlm",)
     needs_generator: ClassVar[bool] = True
     settings: SimlmSettings
 
@@ -70,25 +72,34 @@ class Simlm(EncoderDecoder):
         elif generator_model is model:
             generator_model = copy.deepcopy(model)
         self.generator = Generator(
-            generator_model, self.special, frozen=settings.generator == "frozen",
-            dropout_active=settings.generator_dropout == "released", forbid_special=settings.forbid_special_samples,
-        )  # fmt: skip
+            generator_model,
+            self.special,
+            frozen=settings.generator == "frozen",
+            dropout_active=settings.generator_dropout == "released",
+            forbid_special=settings.forbid_special_samples,
+        )
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (+ weighted generator loss where it learns), eq. 2."""
         encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        parts = two_sides(self.ask(batch, encoder_ids, encoded), self.ask(batch, decoder_ids, decoded))
+        encoder_loss, encoder_accuracy = self.side_loss(batch, encoder_ids, encoded)
+        decoder_loss, decoder_accuracy = self.side_loss(batch, decoder_ids, decoded)
+        loss = encoder_loss + decoder_loss
         if learned:
-            parts["loss"] = parts["loss"] + self.settings.generator_weight * learned["generator_loss"]
-        return {
-            **parts,
-            "encoder_replaced": replaced_share(batch, encoder_ids),
-            "decoder_replaced": replaced_share(batch, decoder_ids),
-            **{name: value.detach() for name, value in learned.items()},
-        }
+            loss = loss + self.settings.generator_weight * learned["generator_loss"]
+        return report(
+            loss,
+            encoder_loss=encoder_loss,
+            decoder_loss=decoder_loss,
+            encoder_accuracy=encoder_accuracy,
+            decoder_accuracy=decoder_accuracy,
+            encoder_replaced=replaced_share(batch, encoder_ids),
+            decoder_replaced=replaced_share(batch, decoder_ids),
+            **learned,
+        )
 
-    def ask(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy: the clean token at every position.
 
         Args:
@@ -96,18 +107,17 @@ class Simlm(EncoderDecoder):
             ids: `[batch, length]` what the side has read.
             states: `[batch, length, hidden]` what it made of it.
         """
-        labels = labels_at(batch.input_ids, self.predictable(batch))
-        return predict_tokens(self.model, states, labels, by_passage=self.settings.loss_mean == "paper")
+        by_passage = self.settings.loss_mean == "paper"
+        return predict_tokens(self.model, states, batch.input_ids, self.predictable(batch), by_passage=by_passage)
 
     def replaced_inputs(
         self, batch: TokenBatch, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the loss of a generator that learns."""
         chosen, rate = self.settings, self.settings.encoder_rate
-        encoder_mask = masking.whole_word(batch, rate, generator, budget=chosen.budget)
-        decoder_mask = masking.superset(
-            batch, encoder_mask, chosen.decoder_rate, generator, encoder_rate=rate, budget=chosen.budget
-        )
+        how = {"generator": generator, "budget": chosen.budget}
+        encoder_mask = masking.whole_word(batch, rate, **how)
+        decoder_mask = masking.superset(batch, encoder_mask, chosen.decoder_rate, encoder_rate=rate, **how)
         rates = (rate, masking.extra_rate(rate, chosen.decoder_rate))
         encoder_ids, learned = self.replace(batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen")
         return encoder_ids, self.replace(batch, decoder_mask, generator, rates)[0], learned
@@ -117,15 +127,56 @@ class Simlm(EncoderDecoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Ids with the masked positions re-sampled; where the generator learns, its masked-LM loss as well."""
         masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
-        bound = max_masked(mask, *rates)
+        at_most = max_masked(mask, *rates)
         if not learn:
-            return self.generator.sample(batch, masked_ids, mask, generator, bound), {}
-        hidden = hidden_states(self.generator.model, batch, masked_ids)
-        ids = self.generator.fill(hidden, batch, mask, generator, bound)
-        loss, accuracy = predict_tokens(self.generator.model, hidden, labels_at(batch.input_ids, mask), bound)
+            return self.generator.sample(batch, masked_ids, mask, generator, at_most), {}
+        states = hidden_states(self.generator.model, batch, masked_ids)
+        ids = self.generator.fill(states, batch, mask, generator, at_most)
+        loss, accuracy = predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)
         return ids, {"generator_loss": loss, "generator_accuracy": accuracy}
 
 
 def replaced_share(batch: TokenBatch, ids: Tensor) -> Tensor:
     """Share of non-padding positions whose token really changed."""
     return (ids != batch.input_ids).sum() / batch.attention_mask.sum()
+
+
+class EncdecRtd(Simlm):
+    """Tell replaced tokens from original ones: the encoder by itself, the decoder with one vector's help.
+
+    SimLM's paper says no more than that replaced token detection (Clark et al. 2020) takes the place of language
+    modelling on both sides. Settled here: a token that was sampled again but equals the original counts as original, as
+    in ELECTRA; every position but [CLS], [SEP] and padding carries a loss; encoder and decoder share one head of
+    ELECTRA's shape, as they share one head in SimLM; both losses weigh 1. The masked-LM head is left as it was. The
+    parameters are SimLM's.
+
+    An accuracy below `1 - encoder_replaced` (or `decoder_replaced`) is less than calling every token original gives.
+
+    Attributes:
+        detector: the head that both sides share; thrown away after pre-training.
+    """
+
+    cites = ("simlm", "clark2020")
+    saved_beside: ClassVar[tuple[str, ...]] = ("decoder", "detector")
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        settings: SimlmSettings,
+        generator_model: PreTrainedModel,
+    ):
+        super().__init__(model, tokenizer, settings, generator_model)
+        self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
+
+    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage here?"""
+        logits, replaced = self.detector(states).float(), ids != batch.input_ids
+        counted = (~batch.special).float()
+        total = counted.sum().clamp(min=1)
+        accuracy = (((logits > 0) == replaced) * counted).sum() / total
+        if self.settings.loss_mean == "paper":
+            counted = counted / counted.sum(1, keepdim=True).clamp(min=1)
+            total = (~batch.special).any(1).sum().clamp(min=1)
+        losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        return (losses * counted).sum() / total, accuracy

@@ -67,7 +67,7 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, mak
         kept.append(at_most is None or int(mask.sum()) <= at_most)
         return masked_positions(mask, at_most)
 
-    for module in ("dr_lib.objectives.predict", "dr_lib.models.generator"):
+    for module in ("dr_lib.objectives.base", "dr_lib.models.generator"):
         monkeypatch.setattr(f"{module}.masked_positions", checked)
     fields = [field for field in objectives.method(name).settings_type.model_fields if f"_{field}".endswith("_rate")]
     objective = make(name, **({} if rate is None else dict.fromkeys(fields, rate)))

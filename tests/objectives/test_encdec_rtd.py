@@ -11,10 +11,13 @@ def sides(monkeypatch):
     """Remember what each side was asked: ids and states, encoder first."""
 
     def watch(objective) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        seen, inner = [], objective.ask
-        monkeypatch.setattr(
-            objective, "ask", lambda batch, ids, states: (seen.append((ids, states)), inner(batch, ids, states))[1]
-        )
+        seen, inner = [], objective.side_loss
+
+        def remember(batch, ids, states):
+            seen.append((ids, states))
+            return inner(batch, ids, states)
+
+        monkeypatch.setattr(objective, "side_loss", remember)
         return seen
 
     return watch
@@ -66,7 +69,7 @@ def test_a_token_sampled_again_is_original_where_it_equals_the_original(make, ba
 def test_special_positions_carry_no_loss(make, batch):
     objective = make("encdec_rtd")
     states = torch.randn(*batch.input_ids.shape, 32, requires_grad=True)
-    objective.ask(batch, batch.input_ids, states)[0].backward()
+    objective.side_loss(batch, batch.input_ids, states)[0].backward()
     assert torch.equal(states.grad.any(-1), ~batch.special)
 
 

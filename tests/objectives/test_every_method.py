@@ -1,5 +1,8 @@
 """What holds for every pre-training method, from its material and batches to the weights it leaves."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -104,8 +107,13 @@ def test_bf16_is_close_to_fp32(untrained, odd_batch, seeded):
 
 def test_an_unknown_parameter_is_refused_with_the_valid_ones(name):
     valid = ", ".join(objectives.method(name).settings_type.model_fields)
-    with pytest.raises(InputError, match=rf"{name}\.no_such: no such parameter. Parameters of {name}: {valid}"):
+    with pytest.raises(InputError, match=f"no_such: unknown key. Valid keys here: {valid}"):
         objectives.parameters(name, no_such=1)
+
+
+def test_the_papers_behind_it_are_in_the_books_list(name):
+    entries = re.findall(r"^@\w+{([^,]+),", Path("book/references.bib").read_text(encoding="utf-8"), re.MULTILINE)
+    assert objectives.method(name).cites and set(objectives.method(name).cites) <= set(entries)
 
 
 def test_every_parameter_is_documented(name):

@@ -7,8 +7,7 @@ import torch
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
-from dr_lib.objectives.master import Master
-from dr_lib.objectives.master_batches import MasterBatch, longest_word, next_passages
+from dr_lib.objectives.master import Master, MasterBatch, longest_word, next_passages
 from dr_lib.tokens import TokenStore, TokenValues
 
 DOCUMENTS, POSITIONS = np.array([0, 0, 1, 0, 2, 1]), np.array([5, 0, 0, 2, 0, 1])

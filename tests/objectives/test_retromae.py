@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from dr_lib import masking
-from dr_lib.objectives.bag_of_words import bag_of_words
+from dr_lib.objectives.retromae import bag_of_words
 
 
 @pytest.fixture

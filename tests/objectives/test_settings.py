@@ -52,9 +52,9 @@ def test_unknown_method_is_refused_with_the_list():
 
 
 def test_unknown_parameter_is_refused_with_the_valid_ones():
-    with pytest.raises(InputError, match=r"mlm\.encoder_rate: no such parameter. Parameters of mlm: rate, unit"):
+    with pytest.raises(InputError, match=r"encoder_rate: unknown key\. Valid keys here: rate, unit"):
         objectives.parameters("mlm", encoder_rate=0.3)
-    with pytest.raises(InputError, match="Parameters of none: none"):
+    with pytest.raises(InputError, match="rate: unknown key"):
         objectives.parameters("none", rate=0.3)
 
 
@@ -63,7 +63,7 @@ def test_unknown_parameter_is_refused_with_the_valid_ones():
     [{"encoder_rate": 1.5}, {"decoder_rate": -0.1}, {"generator": "thawed"}, {"decoder_layers": 0}, {"budget": "some"}],
 )
 def test_value_out_of_range_names_its_parameter(values):
-    with pytest.raises(InputError, match=rf"simlm\.{next(iter(values))}"):
+    with pytest.raises(InputError, match=next(iter(values))):
         objectives.parameters("simlm", **values)
 
 

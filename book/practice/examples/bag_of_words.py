@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from dr_lib import masking
-from dr_lib.models import hidden_states, lm_head, max_masked
-from dr_lib.objectives import Objective, Settings
-from dr_lib.objectives.predict import labels_at, predict_tokens
+from dr_lib.models import hidden_states, lm_head
+from dr_lib.objectives import Objective, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
@@ -40,16 +39,11 @@ class BagOfWords(Objective):
         """Masked-LM loss + weight * mean negative log-probability of the passage's distinct tokens."""
         mask = masking.whole_word(batch, self.settings.rate, generator)
         masked_ids = batch.input_ids.masked_fill(mask, self.special["mask"])
-        hidden = hidden_states(self.model, batch, masked_ids)
-        bound = max_masked(mask, self.settings.rate)
-        mlm_loss, accuracy = predict_tokens(self.model, hidden, labels_at(batch.input_ids, mask), bound)
-        bag_loss = self.bag_of_words(batch, hidden[:, 0])
-        return {
-            "loss": mlm_loss + self.settings.weight * bag_loss,
-            "encoder_loss": mlm_loss.detach(),
-            "encoder_accuracy": accuracy,
-            "bag_loss": bag_loss.detach(),
-        }
+        states = hidden_states(self.model, batch, masked_ids)
+        mlm_loss, accuracy = predict_tokens(self.model, states, batch.input_ids, mask, self.settings.rate)
+        bag_loss = self.bag_of_words(batch, states[:, 0])
+        loss = mlm_loss + self.settings.weight * bag_loss
+        return report(loss, encoder_loss=mlm_loss, encoder_accuracy=accuracy, bag_loss=bag_loss)
 
     def bag_of_words(self, batch: TokenBatch, first: Tensor) -> Tensor:
         """Mean over passages of the mean over distinct tokens of -log p(token | first state)."""

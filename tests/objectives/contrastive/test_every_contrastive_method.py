@@ -93,7 +93,7 @@ def test_moving_a_batch_moves_all_of_it(name, batches_of):
 
 @pytest.mark.parametrize("values", [{"batch_pairs": 1}, {"temperature": 0.0}, {"chunk": 0}])
 def test_values_out_of_range_are_refused(values):
-    with pytest.raises(InputError, match=rf"ict\.{next(iter(values))}"):
+    with pytest.raises(InputError, match=next(iter(values))):
         objectives.parameters("ict", **values)
 
 

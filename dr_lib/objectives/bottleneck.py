@@ -1,6 +1,6 @@
 """What the methods with SimLM's bottleneck share: a deep encoder, a shallow decoder, one vector between them.
 
-SimLM figure 1. A method adds what each side reads and what it is asked. Page: ideas/bottleneck.
+SimLM figure 1. A method adds what each side reads and what it has to predict. Page: ideas/bottleneck.
 """
 
 from typing import ClassVar, Literal
@@ -52,9 +52,8 @@ class EncoderDecoder(Objective):
         projection: bool = False,
     ):
         super().__init__(model, tokenizer, settings)
-        self.decoder = Decoder(
-            model, settings.decoder_layers, settings.decoder_init, projection, seed=settings.init_seed
-        )  # fmt: skip
+        layers, init = settings.decoder_layers, settings.decoder_init
+        self.decoder = Decoder(model, layers, init, projection, seed=settings.init_seed)
         ignored = torch.tensor(list(self.special.values()), device=model.device)
         self.register_buffer("ignored", ignored, persistent=False)
 

@@ -1,0 +1,396 @@
+"""Pairs from the collection itself: the inverse cloze task and body first selection.
+
+ICT (Lee et al. 2019; DPR-PAQ Table 4) asks which passage a sentence was taken from: a random sentence is the query, the
+rest of the passage its positive; now and then the sentence stays in, so that shared words count too. BFS (Chang et al.
+2020) asks with a random sentence of a document's first passage for a random other passage of that document; DPR-PAQ
+(section 1) tells it the other way round, a sentence of the document that finds its first passage. Page: ideas/pairs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from transformers import PreTrainedTokenizerFast
+
+from dr_lib.errors import InputError
+from dr_lib.objectives.base import Settings, Source
+from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
+from dr_lib.tokens import Slice, Title, TokenBatch, TokenStore, concat_runs, padded_length, to_batch, truncate
+from dr_lib.training import RetrievalBatch, hash64
+
+ENDS = (".", "!", "?")
+BLOCK = 1 << 24
+
+
+class Spans(NamedTuple):
+    """One piece of text a passage: `rows` of the store, and where each `begin`s and `end`s in its `text_ids`, int64."""
+
+    rows: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+
+
+class IctSettings(ContrastiveSettings):
+    """Parameters of the inverse cloze task.
+
+    Attributes:
+        keep: chance that the sentence stays in its passage (Lee et al.: 0.1).
+        shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
+        one_sentence: leave out passages of one sentence, which would have no rest ("exclude"), or ask with a random run
+            of their pieces, half of them at most ("span").
+    """
+
+    keep: float = Field(0.1, ge=0, le=1)
+    shortest: int = Field(4, ge=1)
+    one_sentence: Literal["exclude", "span"] = "exclude"
+
+
+class Ict(Contrastive):
+    """Find the passage that a sentence was taken from."""
+
+    settings_type: ClassVar[type[Settings]] = IctSettings
+    cites = ("lee2019",)
+
+    @classmethod
+    def batches(cls, settings: IctSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Sentences and the passages they were taken from."""
+        return IctBatches(settings, source).batch
+
+
+class IctBatches:
+    """Micro-step -> sentences and passages; each passage once an epoch, with another sentence each time.
+
+    Args:
+        settings: the method's parameters.
+        source: tokens of the passages, lengths, token budget, seed and tokenizer.
+
+    Raises:
+        InputError: no passage has a sentence to spare, or the budget holds no two pairs.
+    """
+
+    def __init__(self, settings: IctSettings, source: Source):
+        self.settings, self.source, self.store = settings, source, source.store
+        self.layout = {"max_length": source.max_length, "title": source.title}
+        self.sentences = Sentences.find(self.store, source.tokenizer, **self.layout, shortest=settings.shortest)
+        usable = np.flatnonzero(self._usable())
+        if not len(usable):
+            fix = 'Set one_sentence to "span", take longer passages, or choose another method.'
+            raise InputError("no passage has two sentences", where="ict", fix=fix)
+        tokens = source.query_length + source.max_length
+        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, len(usable))
+        self.visits = Visits(usable, pairs, source.seed)
+
+    def batch(self, step: int) -> RetrievalBatch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, rows = self.visits.of(step)
+        queries, stays = self._queries(rows, epoch), self._lots(rows, epoch, 1) / 2.0**64 < self.settings.keep
+        limits = self.sentences.limits[rows]
+        left_out = Spans(rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end))
+        return RetrievalBatch(
+            spans_alone(self.store, queries, max_length=self.source.query_length),
+            passages_without(self.store, left_out, limits, **self.layout),
+            torch.from_numpy(rows),
+        )
+
+    def _usable(self) -> np.ndarray:
+        if self.settings.one_sentence == "exclude":
+            return self.sentences.counts > 1
+        return self.sentences.limits - self.store.text_offsets[:-1] > 1
+
+    def _queries(self, rows: np.ndarray, epoch: int) -> Spans:
+        lots = self._lots(rows, epoch, 0)
+        sentence = self.sentences.draw(rows, lots)
+        begin, end = self.store.text_offsets[rows], self.sentences.limits[rows]
+        run, alone = random_runs(rows, begin, end, lots, self.source.query_length - 2), self.sentences.counts[rows] == 1
+        return Spans(rows, np.where(alone, run.begin, sentence.begin), np.where(alone, run.end, sentence.end))
+
+    def _lots(self, rows: np.ndarray, epoch: int, which: int) -> np.ndarray:
+        return hash64(self.source.seed, epoch, rows, which)
+
+
+class BfsSettings(ContrastiveSettings):
+    """Parameters of body first selection.
+
+    Attributes:
+        shortest: pieces of the shortest sentence that is drawn where the first passage has longer ones.
+    """
+
+    shortest: int = Field(4, ge=1)
+
+
+class Bfs(Contrastive):
+    """Find a passage of the document that a lead sentence begins."""
+
+    settings_type: ClassVar[type[Settings]] = BfsSettings
+    cites = ("chang2020",)
+
+    @classmethod
+    def batches(cls, settings: BfsSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Sentences of first passages, and other passages of the same documents."""
+        return BfsBatches(settings, source).batch
+
+
+class BfsBatches:
+    """Micro-step -> lead sentences and passages; each document once an epoch, so that no other passage is right too.
+
+    Documents of one passage are left out. Where a collection holds some passages of a document only, the first that it
+    holds, and that has a body, leads.
+
+    Args:
+        settings: the method's parameters.
+        source: tokens of the passages and their order in documents, lengths, token budget, seed and tokenizer.
+
+    Raises:
+        InputError: no document has two passages, or the budget holds no two pairs.
+    """
+
+    def __init__(self, settings: BfsSettings, source: Source):
+        self.source, self.store = source, source.store
+        self.layout = {"max_length": source.max_length, "title": source.title}
+        self.sentences = Sentences.find(self.store, source.tokenizer, **self.layout, shortest=settings.shortest)
+        self.documents = Documents.of(source.documents, source.positions, self.sentences.counts > 0)
+        tokens = source.query_length + source.max_length
+        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, len(self.documents))
+        self.visits = Visits(np.arange(len(self.documents)), pairs, source.seed)
+
+    def batch(self, step: int) -> RetrievalBatch:
+        """The batch of a step, counted from 0 over all epochs; `passage_rows` are numbers of documents."""
+        epoch, chosen = self.visits.of(step)
+        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
+        queries = self.sentences.draw(self.documents.first(chosen), lots[0])
+        passages = self.documents.another(chosen, lots[1])
+        return RetrievalBatch(
+            spans_alone(self.store, queries, max_length=self.source.query_length),
+            self.store.batch(passages, **self.layout, pad_to_multiple=16),
+            torch.from_numpy(chosen),
+        )
+
+
+class Visits:
+    """Step -> which passages or documents to visit: each once an epoch, those too few for a batch left out of it.
+
+    Batches are of equal size: what contrastive pre-training compares must not depend on the texts' lengths, and several
+    processes need equal shapes.
+
+    Args:
+        things: `[n]` integers, their numbers.
+        at_once: how many a step, at most n.
+        seed: of the order.
+
+    Example:
+        >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
+        >>> epoch, chosen = visits.of(1)
+        >>> epoch, len(set(chosen))
+        (1, 2)
+    """
+
+    def __init__(self, things: np.ndarray, at_once: int, seed: int):
+        self.things, self.at_once, self.seed = things, at_once, seed
+        self.steps_per_epoch = len(things) // at_once
+        self._order = lru_cache(maxsize=2)(self._shuffled)
+
+    def of(self, step: int) -> tuple[int, np.ndarray]:
+        """Epoch of a step, and the things `[at_once]` that it visits."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.things)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents of at least two passages.
+
+    Attributes:
+        rows: passages, document after document, in their order there, int64.
+        offsets: `[documents + 1]` int64, where each document begins in `rows`.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, documents: np.ndarray, positions: np.ndarray, usable: np.ndarray) -> "Documents":
+        """Group passages by document.
+
+        Args:
+            documents: `[passages]` int64, number of each passage's document.
+            positions: `[passages]` int64, order inside the document.
+            usable: `[passages]` bool, False for passages to be passed over.
+
+        Raises:
+            InputError: no document has two passages.
+
+        Example:
+            >>> found = Documents.of(np.array([1, 0, 1, 1]), np.array([2, 0, 0, 1]), np.array([True] * 4))
+            >>> found.rows.tolist(), found.offsets.tolist()
+            ([2, 3, 0], [0, 3])
+        """
+        order = np.lexsort((positions, documents))
+        order = order[usable[order]]
+        _, place, counts = np.unique(documents[order], return_inverse=True, return_counts=True)
+        order, counts = order[counts[place] > 1], counts[counts > 1]
+        if not len(counts):
+            fix = "Give the passages a document (doc and position), or choose a method that reads passages alone."
+            raise InputError("no document of this collection has two passages", where="documents", fix=fix)
+        return cls(order.astype(np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def first(self, chosen: np.ndarray) -> np.ndarray:
+        """The first passage of each document."""
+        return self.rows[self.offsets[chosen]]
+
+    def another(self, chosen: np.ndarray, lots: np.ndarray) -> np.ndarray:
+        """Any passage but the first of each document, by whole numbers `lots`."""
+        return self.rows[self.offsets[chosen] + 1 + _below(lots, self._counts(chosen) - 1)]
+
+    def two(self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Two distinct passages of each document, every ordered pair equally likely."""
+        counts, begin = self._counts(chosen), self.offsets[chosen]
+        one = _below(lots, counts)
+        other = (one + 1 + _below(more_lots, counts - 1)) % counts
+        return self.rows[begin + one], self.rows[begin + other]
+
+    def _counts(self, chosen: np.ndarray) -> np.ndarray:
+        return self.offsets[chosen + 1] - self.offsets[chosen]
+
+
+def _below(lots: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Whole numbers brought below their bounds, int64."""
+    return (lots % bounds.astype(np.uint64)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The sentences of all passages of a store, as far as a batch of `max_length` reads their bodies.
+
+    A sentence ends behind a piece ".", "!" or "?". Pieces do not tell an abbreviation or a dotted name from an end, so
+    sentences of fewer than `shortest` pieces are not drawn, unless a passage has no other.
+
+    Attributes:
+        begin, end: `[sentences]` int64, places in `text_ids` of the sentences that may be drawn.
+        offsets: `[passages + 1]` int64, those of passage p are number `offsets[p]` to `offsets[p + 1]`.
+        counts: `[passages]` int64, sentences of each passage, the short ones too; 0 without a body.
+        limits: `[passages]` int64, place in `text_ids` behind the last piece of each body that is read.
+    """
+
+    begin: np.ndarray
+    end: np.ndarray
+    offsets: np.ndarray
+    counts: np.ndarray
+    limits: np.ndarray
+
+    @classmethod
+    def find(
+        cls,
+        store: TokenStore,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        max_length: int,
+        title: Title = "pair",
+        shortest: int = 4,
+    ) -> "Sentences":
+        """Find all sentences.
+
+        Args:
+            store: tokens of the passages; titles have no sentences.
+            tokenizer: the one that the store was built with.
+            max_length, title: as in `TokenStore.batch`.
+            shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
+
+        Raises:
+            InputError: a store built with another tokenizer.
+        """
+        store.check_tokenizer(tokenizer)
+        titles, bodies = np.diff(store.title_offsets), np.diff(store.text_offsets)
+        limits = store.text_offsets[:-1] + truncate(titles, bodies, max_length=max_length, mode=title).body
+        begin = _beginnings(store, tokenizer)
+        owner = np.searchsorted(store.text_offsets, begin, side="right") - 1
+        end = np.minimum(np.append(begin[1:], len(store.text_ids)), limits[owner])
+        inside = begin < end
+        begin, end, owner = begin[inside], end[inside], owner[inside]
+        long = end - begin >= shortest
+        drawn = long | (np.bincount(owner[long], minlength=len(store)) == 0)[owner]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[drawn], minlength=len(store)))])
+        return cls(begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits)
+
+    def draw(self, rows: np.ndarray, lots: np.ndarray) -> Spans:
+        """One sentence of each passage.
+
+        Args:
+            rows: `[batch]` integers, passages with at least one sentence.
+            lots: `[batch]` whole numbers; each sentence of a passage is equally likely.
+        """
+        counts = (self.offsets[rows + 1] - self.offsets[rows]).astype(np.uint64)
+        number = self.offsets[rows] + (lots % counts).astype(np.int64)
+        return Spans(rows, self.begin[number], self.end[number])
+
+
+def random_runs(rows: np.ndarray, begin: np.ndarray, end: np.ndarray, lots: np.ndarray, longest: int) -> Spans:
+    """A run of pieces from each stretch of text: half of it, but at most `longest`; every place equally likely.
+
+    Args:
+        rows: `[batch]` integers, rows of the store.
+        begin, end: `[batch]` int64, places in `text_ids`, at least two pieces apart.
+        lots: `[batch]` whole numbers.
+        longest: most pieces of a run.
+    """
+    pieces = np.minimum((end - begin) // 2, longest)
+    start = begin + (lots % (end - begin - pieces + 1).astype(np.uint64)).astype(np.int64)
+    return Spans(rows, start, start + pieces)
+
+
+def spans_alone(store: TokenStore, spans: Spans, *, max_length: int, pad_to_multiple: int = 8) -> TokenBatch:
+    """Each span as a text of its own, [CLS] pieces [SEP], cut at `max_length`; `TokenBatch.rows` are the passages."""
+    nothing = np.zeros_like(spans.begin)
+    kept = truncate(nothing, spans.end - spans.begin, max_length=max_length, mode="none")
+    width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
+    cut = Slice(spans.rows, kept, nothing, spans.begin, width)
+    return to_batch(cut, store.title_ids, store.text_ids, special=store.special, continuation=store.continuation)
+
+
+def passages_without(
+    store: TokenStore,
+    spans: Spans,
+    limits: np.ndarray,
+    *,
+    max_length: int,
+    title: Title = "pair",
+    pad_to_multiple: int = 16,
+) -> TokenBatch:
+    """Passages less a span of each, the text before it and the text behind it put together.
+
+    Args:
+        store: titles and texts.
+        spans: what is left out; an empty span leaves its passage whole.
+        limits: `[batch]` int64, place in `text_ids` where each body ends.
+        max_length, title, pad_to_multiple: as in `TokenStore.batch`.
+    """
+    rows, start = spans.rows, store.text_offsets[spans.rows]
+    before, behind = spans.begin - start, limits - spans.end
+    parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)
+    text, pieces = concat_runs(store.text_ids, *(part.reshape(-1) for part in parts)), before + behind
+    title_from = store.title_offsets[rows]
+    kept = truncate(store.title_offsets[rows + 1] - title_from, pieces, max_length=max_length, mode=title)
+    width = int(padded_length(kept.lengths.max(), pad_to_multiple, max_length))
+    cut = Slice(rows, kept, title_from, np.cumsum(pieces) - pieces, width)
+    return to_batch(cut, store.title_ids, text, special=store.special, continuation=store.continuation)
+
+
+def _beginnings(store: TokenStore, tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
+    """Places in `text_ids` where a passage or a sentence begins, rising; a row of end marks ends one sentence."""
+    vocabulary, marks = tokenizer.get_vocab(), np.zeros(store.vocab_size, bool)
+    marks[[vocabulary[mark] for mark in ENDS if mark in vocabulary]] = True
+    behind = []
+    for block in range(0, len(store.text_ids), BLOCK):  # in blocks: flags of a whole web collection would fill memory
+        ends = marks[store.text_ids[block : block + BLOCK + 1]]
+        behind.append(block + 1 + np.flatnonzero(ends[:BLOCK] & ~np.append(ends[1:], False)[:BLOCK]))
+    found = np.unique(np.concatenate([store.text_offsets[:-1], *behind]))
+    return found[found < len(store.text_ids)]

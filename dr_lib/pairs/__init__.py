@@ -1,1 +1,0 @@
-"""Texts that make pairs: sentences and documents of a collection (ICT, BFS), files of pairs."""
