@@ -24,7 +24,7 @@ from dr_lib.models.bert import (
 )
 from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
 from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
-from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection
+from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection, SentenceEncoder, open_encoder
 from dr_lib.models.generator import Generator
 from dr_lib.models.writers import (
     CausalDecoding,
@@ -52,6 +52,7 @@ __all__ = [
     "Projection",
     "ReplacedTokenHead",
     "Sampling",
+    "SentenceEncoder",
     "Seq2seqDecoding",
     "attention_bias",
     "check_generator",
@@ -76,6 +77,7 @@ __all__ = [
     "new_bert",
     "new_causal_lm",
     "new_seq2seq",
+    "open_encoder",
     "position_vectors",
     "save_masked_lm",
     "write_texts",

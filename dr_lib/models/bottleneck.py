@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from dr_lib.errors import InputError
-from dr_lib.models.bert import attention_bias, fresh_copy
+from dr_lib.models.bert import attention_bias, fresh_copy, fresh_linear
 from dr_lib.tokens import TokenBatch
 
 
@@ -42,13 +42,13 @@ class Decoder(nn.Module):
         super().__init__()
         depth, hidden = model.config.num_hidden_layers, model.config.hidden_size
         if not 1 <= layers <= depth:
-            raise InputError(
-                f"{layers} decoder layers cannot be taken from an encoder of {depth}", where=key,
-                fix="Give a number from 1 to the encoder's depth.",
-            )  # fmt: skip
+            problem = f"{layers} decoder layers cannot be taken from an encoder of {depth}"
+            raise InputError(problem, where=key, fix="Give a number from 1 to the encoder's depth.")
         source = model if init == "copy_last" else fresh_copy(model, seed)
         self.layers = copy.deepcopy(source.base_model.encoder.layer[-layers:])
-        self.projection = fresh_projection(hidden, seed).to(model.device) if projection else nn.Identity()
+        self.projection: nn.Module = nn.Identity()
+        if projection:
+            self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(model.device)
 
     def forward(self, embedded: Tensor, bottleneck: Tensor, batch: TokenBatch) -> Tensor:
         """Decoder states `[batch, length, hidden]`.
@@ -63,14 +63,6 @@ class Decoder(nn.Module):
         for layer in self.layers:
             states = layer(states, bias)
         return states
-
-
-def fresh_projection(hidden: int, seed: int) -> nn.Linear:
-    """A linear layer with N(0, 0.02) weights drawn from `seed` and a bias of zeros."""
-    layer = nn.utils.skip_init(nn.Linear, hidden, hidden)
-    nn.init.normal_(layer.weight, std=0.02, generator=torch.Generator().manual_seed(seed))
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 class EnhancedDecoder(nn.Module):
@@ -96,22 +88,18 @@ class EnhancedDecoder(nn.Module):
             unseen: `[batch, length, length]` bool from `masking.per_row`, True where row i may not see column j.
         """
         attention, after = self.layer.attention.self, self.layer.attention.output
+
+        def heads(linear: nn.Linear, stream: Tensor) -> Tensor:
+            return linear(stream).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+
         mixed = functional.scaled_dot_product_attention(
-            *(
-                linear(stream).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
-                for linear, stream in (
-                    (attention.query, queries), (attention.key, contents), (attention.value, contents),
-                )
-            ),
-            attn_mask=~unseen[:, None], dropout_p=attention.dropout.p if self.training else 0.0,
-        )  # fmt: skip
-        attended = after(mixed.transpose(1, 2).flatten(2), queries)
-        states: Tensor = self.layer.feed_forward_chunk(attended)
-        return states
-
-
-WEIGHT_SPREAD = 0.02
-"""Standard deviation of fresh weights, as in BERT and ELECTRA."""
+            heads(attention.query, queries),
+            heads(attention.key, contents),
+            heads(attention.value, contents),
+            attn_mask=~unseen[:, None],
+            dropout_p=attention.dropout.p if self.training else 0.0,
+        )
+        return self.layer.feed_forward_chunk(after(mixed.transpose(1, 2).flatten(2), queries))
 
 
 class ReplacedTokenHead(nn.Module):
@@ -128,14 +116,9 @@ class ReplacedTokenHead(nn.Module):
 
     def __init__(self, hidden: int, seed: int = 0):
         super().__init__()
-        self.dense = nn.utils.skip_init(nn.Linear, hidden, hidden)
-        self.replaced = nn.utils.skip_init(nn.Linear, hidden, 1)
         source = torch.Generator().manual_seed(seed)
-        for layer in (self.dense, self.replaced):
-            nn.init.normal_(layer.weight, std=WEIGHT_SPREAD, generator=source)
-            nn.init.zeros_(layer.bias)
+        self.dense, self.replaced = fresh_linear(hidden, hidden, source), fresh_linear(hidden, 1, source)
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits `[batch, length]` of states `[batch, length, hidden]`."""
-        logits: Tensor = self.replaced(functional.gelu(self.dense(states)))
-        return logits.squeeze(-1)
+        return self.replaced(functional.gelu(self.dense(states))).squeeze(-1)

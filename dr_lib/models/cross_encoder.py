@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from transformers import (
     AutoModelForSequenceClassification,
@@ -19,37 +19,32 @@ from transformers import (
 )
 
 from dr_lib.errors import InputError
-from dr_lib.files import write_json
+from dr_lib.files import read_json, write_json
 from dr_lib.models.bert import (
     IDENTITY,
     attention_bias,
-    attention_for,
-    dropout_settings,
     finish_tokenizer,
     first_states,
     locate,
-    quiet_transformers,
     read_pretrained,
-    refuse_missing,
+    save_masked_lm,
     settings_for,
-    update_json,
 )
+from dr_lib.settings import Settings
 from dr_lib.tokens import QueryPassagePairs, TokenBatch, TokenStore, load_tokenizer
 
 SETTINGS_FILE = "cross_encoder.json"
 
 
-class CrossEncoderSettings(BaseModel):
+class CrossEncoderSettings(Settings):
     """How query and passage become one sequence.
 
-    Attributes:
+    Args:
         length: longest pair in tokens, special tokens included (SimLM: 192, for NQ 224).
         title: put "title: " before the passage where it has one (SimLM's released code).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    length: int = Field(192, ge=4)
+    length: int = Field(default=192, ge=4)
     title: bool = True
 
 
@@ -66,10 +61,8 @@ class CrossEncoder(nn.Module):
         super().__init__()
         positions = model.config.max_position_embeddings
         if settings.length > positions:
-            raise InputError(
-                f"pairs of {settings.length} tokens are more than the model's {positions} positions", where="length",
-                fix="Shorten the pairs, or use a model with more positions.",
-            )  # fmt: skip
+            problem = f"pairs of {settings.length} tokens are more than the model's {positions} positions"
+            raise InputError(problem, where="length", fix="Shorten the pairs, or use a model with more positions.")
         self.model, self.settings, self.tokenizer = model, settings, tokenizer
 
     @classmethod
@@ -87,6 +80,7 @@ class CrossEncoder(nn.Module):
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
+            device: where it goes.
             seed: of a fresh head.
             values: fields of `CrossEncoderSettings`. Where the folder already has settings, these must agree with them.
 
@@ -94,16 +88,16 @@ class CrossEncoder(nn.Module):
             InputError: no such model, weights missing, or a value that contradicts the saved settings.
         """
         file = Path(locate(name_or_path)) / SETTINGS_FILE
-        settings = settings_for(CrossEncoderSettings, file, values)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model, missing = read_pretrained(
-                AutoModelForSequenceClassification, name_or_path, changes={"num_labels": 1} | dropout_settings(dropout),
-                attn_implementation=attention_for(device),
-            )  # fmt: skip
-        fresh = set() if file.is_file() else set(head_weights(model))
-        refuse_missing(sorted(set(missing) - fresh), name_or_path, "Name a checkpoint of this architecture.")
-        return cls(model.to(device), settings, load_tokenizer(name_or_path)).eval()
+        settings, is_saved = settings_for(CrossEncoderSettings, file, values), file.is_file()
+
+        def is_head(model: PreTrainedModel, name: str) -> bool:
+            """The head, and BERT's pooler below it, which a checkpoint without a ranking head may lack."""
+            inside = f"{model.base_model_prefix}."
+            return not is_saved and (not name.startswith(inside) or name.startswith(f"{inside}pooler."))
+
+        options = {"dropout": dropout, "device": device, "seed": seed, "fresh": is_head, "num_labels": 1}
+        model = read_pretrained(AutoModelForSequenceClassification, name_or_path, **options)
+        return cls(model, settings, load_tokenizer(name_or_path)).eval()
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better passage."""
@@ -120,26 +114,17 @@ class CrossEncoder(nn.Module):
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> QueryPassagePairs:
         """The pairs of two stores, laid out as this cross-encoder reads them."""
-        return QueryPassagePairs(
-            queries, passages, self.tokenizer, max_length=self.settings.length, title=self.settings.title
-        )  # fmt: skip
+        layout = {"max_length": self.settings.length, "title": self.settings.title}
+        return QueryPassagePairs(queries, passages, self.tokenizer, **layout)
 
     def save(self, folder: Path) -> None:
         """Write configuration, weights (safetensors), tokenizer and ``cross_encoder.json``."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with quiet_transformers():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+        save_masked_lm(self.model, self.tokenizer, folder)
         write_json(folder / SETTINGS_FILE, self.settings.model_dump())
 
     def export(self, folder: Path) -> None:
         """Save as a folder whose scores are raw logits in `CrossEncoder` of sentence-transformers too."""
         self.save(folder)
-        update_json(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+        config = folder / "config.json"
+        write_json(config, read_json(config) | {"sentence_transformers": {"activation_fn": IDENTITY}})
         finish_tokenizer(folder, self.settings.length)
-
-
-def head_weights(model: PreTrainedModel) -> list[str]:
-    """Names of the weights that a checkpoint without a ranking head lacks: the head, and BERT's pooler below it."""
-    inside = f"{model.base_model_prefix}."
-    return [name for name in model.state_dict() if not name.startswith(inside) or name.startswith(f"{inside}pooler.")]

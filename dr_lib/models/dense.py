@@ -2,41 +2,65 @@
 
 What a vector means depends on pooling, lengths and title handling, so these are saved with the weights and a mismatch
 is refused: feeding a checkpoint differently from how it was trained costs points and shows no error anywhere else.
+Every folder of sentence-transformers opens too, with whatever that says of itself (`open_encoder`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
+import datasets
+import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import write_json
 from dr_lib.models.bert import (
     IDENTITY,
     finish_tokenizer,
     first_states,
+    fresh_linear,
     hidden_states,
     load_extra,
     locate,
-    quiet_transformers,
-    read_masked_lm,
-    refuse_missing,
-    save_extra,
+    read_pretrained,
+    save_masked_lm,
     settings_for,
 )
-from dr_lib.tokens import Side, TokenBatch, load_tokenizer
+from dr_lib.tokens import Layout, TokenBatch, TokenStore, load_tokenizer, plan_by_length
 
-WEIGHT_SPREAD = 0.02
-"""Standard deviation of fresh weights, as in BERT."""
+SETTINGS_FILE = "dense.json"
+PROJECTION = "projection."  # how its weights are named in the file beside the model's
+MODULES = "sentence_transformers.models."
+POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+TOKENS_AT_ONCE = 8_192
+
+
+class DenseSettings(Layout):
+    """How texts become vectors and how vectors are compared.
+
+    Args:
+        title, passage_length, query_length, query_side: how texts become sequences, see `tokens.Layout`.
+        pooling: last-layer state of position 0, or the mean over all tokens.
+        normalise: vectors are compared at length 1 (cosine), or as they are (inner product).
+        temperature: scores are divided by this in training.
+        projection: Linear and LayerNorm over the pooled state (DPR-PAQ for RoBERTa).
+    """
+
+    pooling: Literal["cls", "mean"] = "cls"
+    normalise: bool = True
+    temperature: float = Field(default=0.02, gt=0)
+    projection: bool = False
 
 
 class Projection(nn.Module):
-    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm.
+    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm (DPR-PAQ section 3.3).
 
     Args:
         hidden: width of the vectors.
@@ -49,49 +73,12 @@ class Projection(nn.Module):
 
     def __init__(self, hidden: int, seed: int = 0):
         super().__init__()
-        self.linear, self.norm = nn.utils.skip_init(nn.Linear, hidden, hidden), nn.LayerNorm(hidden)
-        nn.init.normal_(self.linear.weight, std=WEIGHT_SPREAD, generator=torch.Generator().manual_seed(seed))
-        nn.init.zeros_(self.linear.bias)
+        self.linear = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed))
+        self.norm = nn.LayerNorm(hidden)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors `[batch, hidden]` of the same shape."""
         return self.norm(self.linear(vectors))
-
-
-SETTINGS_FILE = "dense.json"
-MODULES = "sentence_transformers.models."
-POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-PROJECTION = "projection."  # how its weights are named in the file beside the model's
-
-
-class DenseSettings(BaseModel):
-    """How texts become vectors and how vectors are compared.
-
-    Attributes:
-        pooling: last-layer state of position 0, or the mean over all tokens.
-        normalise: vectors are compared at length 1 (cosine), or as they are (inner product).
-        temperature: scores are divided by this in training.
-        query_length, passage_length: longest input in tokens, special tokens included.
-        title: how a title joins its passage, as in `TokenStore.batch`.
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ, section 3.3).
-        projection: Linear and LayerNorm over the pooled state (DPR-PAQ for RoBERTa).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pooling: Literal["cls", "mean"] = "cls"
-    normalise: bool = True
-    temperature: float = Field(0.02, gt=0)
-    query_length: int = Field(32, ge=3)
-    passage_length: int = Field(144, ge=3)
-    title: Literal["pair", "joined", "none"] = "pair"
-    query_side: Side = "right"
-    projection: bool = False
-
-    def identity(self) -> dict[str, Any]:
-        """All fields but those that are younger than the first saved encoders and not used."""
-        younger = {"query_side": "right", "projection": False}
-        return {name: value for name, value in self.model_dump().items() if younger.get(name) != value}
 
 
 class DenseEncoder(nn.Module):
@@ -109,7 +96,7 @@ class DenseEncoder(nn.Module):
 
     def __init__(
         self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
         self.projection: nn.Module = nn.Identity()
@@ -131,47 +118,73 @@ class DenseEncoder(nn.Module):
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
+            device: where it goes.
             seed: of a projection that the checkpoint does not bring.
             values: fields of `DenseSettings`. Where the folder already has settings, these must agree with them.
 
         Raises:
             InputError: no such model, weights missing, or a value that contradicts the saved settings.
         """
-        settings = settings_for(DenseSettings, Path(locate(name_or_path)) / SETTINGS_FILE, values)
-        model, missing = read_masked_lm(name_or_path, dropout=dropout, device=device)
-        inside = f"{model.base_model_prefix}."
-        lost = [name for name in missing if name.startswith(inside)]
-        refuse_missing(lost, name_or_path, "Name a checkpoint of this architecture.")
-        made = cls(model.base_model, settings, load_tokenizer(name_or_path), seed=seed)
-        beside = load_extra(Path(locate(name_or_path))) if settings.projection else {}
-        kept = {name.removeprefix(PROJECTION): one for name, one in beside.items() if name.startswith(PROJECTION)}
-        if kept:
-            made.projection.load_state_dict(kept)
+        place = Path(locate(name_or_path))
+        settings = settings_for(DenseSettings, place / SETTINGS_FILE, values)
+
+        def is_head(model: PreTrainedModel, name: str) -> bool:
+            return not name.startswith(f"{model.base_model_prefix}.")
+
+        options = {"dropout": dropout, "device": device, "fresh": is_head}
+        model = read_pretrained(AutoModelForMaskedLM, name_or_path, **options).base_model
+        made = cls(model, settings, load_tokenizer(name_or_path), seed=seed)
+        beside = load_extra(place) if settings.projection else {}
+        saved = {name.removeprefix(PROJECTION): one for name, one in beside.items() if name.startswith(PROJECTION)}
+        if saved:
+            made.projection.load_state_dict(saved)
         return made
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` float32, not normalised."""
-        return self.projection(self.pooled(batch)).float()
-
-    def pooled(self, batch: TokenBatch) -> Tensor:
-        """The state or the mean of states `[batch, hidden]` float32 that stands for a text, before any projection."""
         if self.settings.pooling == "cls":
-            return first_states(self.encoder, batch).float()
-        hidden = hidden_states(self.encoder, batch)
+            return self.projection(first_states(self.encoder, batch).float()).float()
         weights = batch.attention_mask[:, :, None].float()
-        return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+        mean = (hidden_states(self.encoder, batch).float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+        return self.projection(mean).float()
+
+    @torch.inference_mode()
+    def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
+        """Vectors of some texts, as they are to be compared by inner product.
+
+        For a whole collection see `retrieval.encode`, which goes on where it was cut off.
+
+        Args:
+            texts: bodies of passages, or queries.
+            titles: one a passage, "" where there is none; None where no passage has any.
+            queries: cut as queries are, else as passages.
+
+        Returns:
+            `[texts, hidden]` float32, of length 1 where the encoder compares by cosine.
+        """
+        layout = self.settings.queries if queries else self.settings.passages
+        columns = {"title": list(titles or [""] * len(texts)), "text": list(texts)}
+        vectors = np.zeros((len(texts), self.encoder.config.hidden_size), np.float32)
+        training = self.training
+        self.eval()
+        with TemporaryDirectory() as folder:
+            rows = datasets.Dataset.from_dict(columns)
+            store = TokenStore.build(rows, self.tokenizer, Path(folder) / "tokens", progress=False)
+            for part in plan_by_length(store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]):
+                batch = store.batch(part, **layout).to(self.encoder.device)
+                vectors[part] = self(batch).cpu().numpy()
+            del store  # Windows cannot remove a folder with a mapped file
+        self.train(training)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.settings.normalise else vectors
 
     def save(self, folder: Path) -> None:
         """Write configuration, weights (safetensors), tokenizer and ``dense.json``, which other tools can open too.
 
         A projection stands in a file beside the weights, which other tools do not read.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        with quiet_transformers():
-            self.encoder.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
-        save_extra({f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}, folder)
-        write_json(folder / SETTINGS_FILE, self.settings.identity())
+        extra = {f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}
+        save_masked_lm(self.encoder, self.tokenizer, folder, extra)
+        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
 
     def export(self, folder: Path) -> None:
         """Save as a folder that sentence-transformers opens unchanged, as `from_pretrained` does.
@@ -188,13 +201,11 @@ class DenseEncoder(nn.Module):
             if step.weights:
                 save_file(step.weights, folder / name / "model.safetensors")
         longest = self.settings.passage_length
+        similarity = "cosine" if self.settings.normalise else "dot"
+        compared = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
         write_json(folder / "modules.json", modules)
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-        similarity = "cosine" if self.settings.normalise else "dot"
-        write_json(
-            folder / "config_sentence_transformers.json",
-            {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity},
-        )
+        write_json(folder / "config_sentence_transformers.json", compared)
         finish_tokenizer(folder, longest)
 
 
@@ -218,3 +229,52 @@ def steps_of(encoder: DenseEncoder) -> list[Step]:
         steps.append(Step("Dense", shape, linear.state_dict(prefix="linear.")))
         steps.append(Step("LayerNorm", {"dimension": hidden}, norm.state_dict(prefix="norm.")))
     return [*steps, Step("Normalize", {})] if settings.normalise else steps
+
+
+class SentenceEncoder:
+    """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and longest text.
+
+    Args:
+        name_or_path: a folder, or a name on the Hugging Face hub.
+        device: where it goes.
+
+    Raises:
+        InputError: sentence-transformers is not installed, or cannot open the model.
+    """
+
+    def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            fix = "Install it: pip install sentence-transformers."
+            raise InputError("opens with sentence-transformers alone", where=name_or_path, fix=fix) from None
+        try:
+            self.model = SentenceTransformer(str(name_or_path), device=str(device), trust_remote_code=False)
+        except Exception as error:  # whatever its modules raise
+            fix = "Give a folder that sentence-transformers can open, or one that `DenseEncoder.save` wrote."
+            raise InputError(f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix) from error
+
+    def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
+        """As `DenseEncoder.encode`; a title stands before its text with a blank between, as is usual there."""
+        whole = [f"{title} {text}".strip() for title, text in zip(titles or [""] * len(texts), texts, strict=True)]
+        function = self.model.encode_query if queries else self.model.encode_document
+        cosine = self.model.similarity_fn_name == "cosine"
+        return np.asarray(function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32)
+
+
+def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> DenseEncoder | SentenceEncoder:
+    """Open a trained encoder of any origin: one that was saved here, else through sentence-transformers.
+
+    Args:
+        name_or_path: a folder, or a name on the Hugging Face hub.
+        device: where it goes.
+
+    Raises:
+        InputError: nothing that either can open.
+    """
+    ours = (Path(name_or_path).expanduser() / SETTINGS_FILE).is_file()
+    return (
+        DenseEncoder.from_pretrained(name_or_path, device=device)
+        if ours
+        else SentenceEncoder(name_or_path, device=device)
+    )

@@ -1,19 +1,18 @@
 """Models that write text: questions about a passage (doc2query), and what might follow it (GPT-2).
 
 Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from the recipe's masked
-LM (page: ideas/generators). In the encoder-decoder the attention from decoder to encoder, which a masked LM lacks,
-starts as a copy of each
+LM. In the encoder-decoder the attention from decoder to encoder, which a masked LM lacks, starts as a copy of each
 layer's self-attention: it then looks for the like of what was written last, a step from copying words, which fresh
 weights take about twice as many steps to find (Rothe et al. 2020 start them fresh). Texts are sampled from the top k
 (Fan et al. 2018) or the nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes
-does not depend on the rows beside it: a run that was cut off writes the same texts when it goes on.
+does not depend on the rows beside it: a run that was cut off writes the same texts when it goes on. The library's own
+`generate` takes two to five times as long for small models. Page: ideas/generators.
 """
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,8 +32,11 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from dr_lib.errors import InputError
-from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, refuse_missing
+from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, seeded
 from dr_lib.models.generator import pick
+
+LOOK_EVERY = 4  # tokens between two looks at how many rows still go on; a GPU would have to wait for every look
+MULTIPLE = 64  # row counts are rounded up to this when ended rows are dropped, for few distinct shapes
 
 
 def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDecoderModel:
@@ -50,20 +52,23 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDe
     config = copy.deepcopy(model.config)
     config.is_decoder = config.add_cross_attention = True
     attention = model.config._attn_implementation
-    with torch.random.fork_rng(devices=[]), quiet_transformers():  # what is drawn here is overwritten below
+    with seeded(0), quiet_transformers():  # what is drawn here is overwritten below
         decoder = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     lost, unknown = decoder.load_state_dict(model.state_dict(), strict=False)
     if unknown or any("crossattention" not in name for name in lost):
-        raise InputError(
-            f"{type(model).__name__} does not fit its decoder form ({', '.join([*unknown, *lost][:3])})",
-            where="model", fix="Start from a BERT or an ELECTRA generator.",
-        )  # fmt: skip
+        problem = f"{type(model).__name__} does not fit its decoder form ({', '.join([*unknown, *lost][:3])})"
+        raise InputError(problem, where="model", fix="Start from a BERT or an ELECTRA generator.")
     for layer in decoder.base_model.encoder.layer:
         layer.crossattention.load_state_dict(layer.attention.state_dict())
     joint = EncoderDecoderConfig.from_encoder_decoder_configs(
-        model.config, config, decoder_start_token_id=special["cls"], eos_token_id=special["sep"],
-        pad_token_id=special["pad"], bos_token_id=special["cls"], vocab_size=config.vocab_size,
-    )  # fmt: skip
+        model.config,
+        config,
+        decoder_start_token_id=special["cls"],
+        eos_token_id=special["sep"],
+        pad_token_id=special["pad"],
+        bos_token_id=special["cls"],
+        vocab_size=config.vocab_size,
+    )
     with quiet_transformers():
         made = EncoderDecoderModel(config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder)
     return made.to(model.device).eval()
@@ -79,27 +84,32 @@ def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu"
     Raises:
         InputError: nothing to load under that name, weights missing, or no token to begin a text with.
     """
-    model, missing = read_pretrained(AutoModelForSeq2SeqLM, name_or_path)
+    model = read_pretrained(
+        AutoModelForSeq2SeqLM,
+        name_or_path,
+        device=device,
+        fresh=lambda _, name: ".pooler." in name,  # an encoder-decoder reads all states
+        attention=None,
+    )
     if isinstance(model, EncoderDecoderModel):
         model.set_attn_implementation(attention_for(device))
-    lost = [name for name in missing if ".pooler." not in name]
-    refuse_missing(lost, name_or_path, "Name a checkpoint of an encoder-decoder with its head.")
     start_id(model)
-    return model.to(device).eval()
+    return model
 
 
 def start_id(model: PreTrainedModel) -> int:
     """Id that every text of an encoder-decoder begins with."""
-    found = model.config.decoder_start_token_id
-    if found is None and model.generation_config is not None:
-        found = model.generation_config.decoder_start_token_id
-    if found is None:
-        raise InputError("no decoder_start_token_id", where="config.json", fix="Add it to the model's configuration.")
-    return int(found)
+    for config in (model.config, model.generation_config):
+        if getattr(config, "decoder_start_token_id", None) is not None:
+            return int(config.decoder_start_token_id)
+    raise InputError("no decoder_start_token_id", where="config.json", fix="Add it to the model's configuration.")
 
 
 class Seq2seqDecoding:
-    """An encoder-decoder that has read its input; see `Decoding`.
+    """An encoder-decoder that has read its input and is in the middle of writing; what it has read is in its cache.
+
+    Attributes:
+        first: `[rows]` int64, the id that each row goes on from.
 
     Args:
         model: in eval mode.
@@ -117,11 +127,9 @@ class Seq2seqDecoding:
 
     def logits(self, ids: Tensor) -> Tensor:
         """Logits `[rows, vocab]` of the next token."""
-        out = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self.states), attention_mask=self.mask,
-            decoder_input_ids=ids[:, None], past_key_values=self.cache, use_cache=True,
-        )  # fmt: skip
-        return out.logits[:, -1]
+        read = BaseModelOutput(last_hidden_state=self.states)
+        written = {"decoder_input_ids": ids[:, None], "past_key_values": self.cache, "use_cache": True}
+        return self.model(encoder_outputs=read, attention_mask=self.mask, **written).logits[:, -1]
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows alone."""
@@ -142,13 +150,18 @@ def new_causal_lm(
     """
     shape = model.config
     config = GPT2Config(
-        vocab_size=shape.vocab_size, n_positions=positions or shape.max_position_embeddings, n_embd=shape.hidden_size,
-        n_layer=shape.num_hidden_layers, n_head=shape.num_attention_heads, bos_token_id=special["cls"],
-        eos_token_id=special["sep"], pad_token_id=special["pad"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        vocab_size=shape.vocab_size,
+        n_positions=positions or shape.max_position_embeddings,
+        n_embd=shape.hidden_size,
+        n_layer=shape.num_hidden_layers,
+        n_head=shape.num_attention_heads,
+        bos_token_id=special["cls"],
+        eos_token_id=special["sep"],
+        pad_token_id=special["pad"],
         attn_implementation=attention_for(model.device),
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    )
+    with seeded(seed):
         made = GPT2LMHeadModel(config)
     words = model.get_input_embeddings().weight
     if words.shape == made.transformer.wte.weight.shape:
@@ -166,13 +179,11 @@ def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cp
     Raises:
         InputError: nothing to load under that name, or weights missing.
     """
-    model, lost = read_pretrained(AutoModelForCausalLM, name_or_path, attn_implementation=attention_for(device))
-    refuse_missing(lost, name_or_path, "Name a checkpoint of a causal language model with its head.")
-    return model.to(device).eval()
+    return read_pretrained(AutoModelForCausalLM, name_or_path, device=device)
 
 
 class CausalDecoding:
-    """A causal LM that has read its prompts; see `Decoding`.
+    """A causal LM that has read its prompts; otherwise as `Seq2seqDecoding`.
 
     Args:
         model: in eval mode.
@@ -202,56 +213,23 @@ class CausalDecoding:
         self.cache.reorder_cache(rows)
 
 
-LOOK = 4
-"""Tokens between two looks at how many rows still go on; a GPU would have to wait for every look."""
-MULTIPLE = 64
-"""Row counts are rounded up to this when ended rows are dropped, for few distinct shapes."""
-
-
-class Decoding(Protocol):
-    """A model in the middle of writing: what it has read so far is in its cache."""
-
-    first: Tensor
-    """`[rows]` int64, the id that each row goes on from."""
-
-    def logits(self, ids: Tensor) -> Tensor:
-        """Logits `[rows, vocab]` of the next token, after `[rows]` one more id each."""
-        ...
-
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
-        ...
-
-
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn.
+    """How the next token is drawn: among all, the likeliest few, or those that hold most of the chances.
 
     Args:
-        top_k: among the so many likeliest tokens; None does not limit their number.
-        top_p: among the fewest likeliest tokens whose chances sum to this, in (0, 1]; None keeps all. With `top_k` it
-            is a share of what that leaves.
-        temperature: logits are divided by it, above 0.
-
-    Raises:
-        InputError: a value out of range.
+        top_k: among the so many likeliest tokens.
+        top_p: among the fewest likeliest tokens whose chances sum to this, in (0, 1].
     """
 
     top_k: int | None = None
     top_p: float | None = None
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"{self.top_k} is below 1", where="top_k", fix="Give 1 or more, or None.")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise InputError(f"{self.top_p} is outside (0, 1]", where="top_p", fix="Give a share above 0, or None.")
-        if self.temperature <= 0:
-            raise InputError(f"{self.temperature} is not above 0", where="temperature", fix="Give a number above 0.")
 
 
 @torch.inference_mode()
-def write_texts(decoding: Decoding, uniform: Tensor, choice: Sampling, *, end: int, forbidden: Tensor) -> Tensor:
+def write_texts(
+    decoding: Seq2seqDecoding | CausalDecoding, uniform: Tensor, choice: Sampling, *, end: int, forbidden: Tensor
+) -> Tensor:
     """Let every row write until it ends or the room is used up.
 
     Args:
@@ -275,15 +253,15 @@ def write_texts(decoding: Decoding, uniform: Tensor, choice: Sampling, *, end: i
         ids = torch.where(going, draw_next(logits, uniform[places, step], choice), end)
         written[places, step] = ids
         going = going & (ids != end)
-        if (step + 1) % LOOK == 0:
+        if (step + 1) % LOOK_EVERY == 0:
             count = int(going.sum())
             if count == 0:
                 break
             needed = -(-count // MULTIPLE) * MULTIPLE
             if needed <= len(places) // 2:
-                kept = torch.argsort(going, descending=True, stable=True)[:needed]
-                decoding.keep(kept)
-                places, going, ids = places[kept], going[kept], ids[kept]
+                rows_left = torch.argsort(going, descending=True, stable=True)[:needed]
+                decoding.keep(rows_left)
+                places, going, ids = places[rows_left], going[rows_left], ids[rows_left]
     return written
 
 
@@ -304,21 +282,14 @@ def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
         [1, 1, 2]
     """
     if choice.top_k is None or choice.top_k >= logits.shape[1]:
-        chances = softened(logits, choice.temperature)
+        chances = torch.softmax(logits, -1, dtype=torch.float32)
         return pick(chances if choice.top_p is None else nucleus(chances, choice.top_p), uniform)
     best, ids = logits.topk(choice.top_k)
-    chances = softened(best, choice.temperature)
-    if choice.top_p is not None:
-        chances = torch.where(chances.cumsum(-1) - chances < choice.top_p, chances, 0.0)
+    chances = torch.softmax(best, -1, dtype=torch.float32)
     upper = chances.cumsum(-1)
     place = (upper <= uniform[:, None] * upper[:, -1:]).sum(-1)
     last = (chances > 0).sum(-1) - 1  # rounding must not lead past the last one that may be drawn
     return ids.gather(1, torch.minimum(place, last)[:, None])[:, 0]
-
-
-def softened(logits: Tensor, temperature: float) -> Tensor:
-    """Softmax at a temperature, in float32."""
-    return torch.softmax(logits if temperature == 1 else logits.float() / temperature, -1, dtype=torch.float32)
 
 
 def nucleus(chances: Tensor, top_p: float) -> Tensor:
@@ -330,14 +301,11 @@ def nucleus(chances: Tensor, top_p: float) -> Tensor:
         chances: `[rows, vocab]` float32, each row summing to 1.
         top_p: in (0, 1].
     """
-    ascending = sorted_values(chances)
+    # On a CPU numpy's sort of plain numbers is many times as fast as torch's.
+    on_cpu = chances.device.type == "cpu"
+    ascending = torch.from_numpy(np.sort(chances.numpy(), axis=-1)) if on_cpu else chances.sort(-1).values
     dropped = (ascending.cumsum(-1) <= 1 - top_p).sum(-1, keepdim=True).clamp(max=chances.shape[1] - 1)
     return chances.masked_fill(chances < ascending.gather(1, dropped), 0.0)
-
-
-def sorted_values(values: Tensor) -> Tensor:
-    """Each row in ascending order; on a CPU by numpy, whose sort of plain numbers is many times as fast."""
-    return torch.from_numpy(np.sort(values.numpy(), axis=-1)) if values.device.type == "cpu" else values.sort(-1).values
 
 
 def never_written(tokenizer: PreTrainedTokenizerBase, vocab: int, end: int | None = None) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import json_digest
 from dr_lib.places import embedded_base
 
@@ -49,8 +49,7 @@ def load_tokenizer(name_or_path: str | Path) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=False)
     except Exception as error:  # the Rust library raises plain Exception for a broken file
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise InputError(f"cannot open this tokenizer ({reason})", where=place, fix=WAY_OUT) from error
+        raise InputError(f"cannot open this tokenizer ({first_line(error)})", where=place, fix=WAY_OUT) from error
     special_ids(tokenizer, where=place)
     return tokenizer
 

@@ -1,13 +1,19 @@
 """The dense encoder: pooling, saving, loading, refusing."""
 
 import json
+import shutil
+import sys
 import warnings
 
+import datasets
+import numpy as np
 import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.models import DenseEncoder, hidden_states, save_masked_lm
+from dr_lib.files import read_json, write_json
+from dr_lib.models import DenseEncoder, SentenceEncoder, hidden_states, open_encoder, save_masked_lm
+from dr_lib.tokens import TokenStore
 
 
 @pytest.fixture(params=["bert", "electra"])
@@ -45,7 +51,7 @@ def test_saved_encoder_comes_back_equal_with_its_settings(saved_lm, batch, tmp_p
     assert loaded.settings == encoder.settings
     assert json.loads((tmp_path / "dense" / "dense.json").read_text())["passage_length"] == 64
     with torch.no_grad():
-        assert torch.equal(loaded(batch), encoder(batch))
+        torch.testing.assert_close(loaded(batch), encoder(batch))
     assert len(loaded.tokenizer) == len(encoder.tokenizer)
 
 
@@ -57,7 +63,8 @@ def test_contradicting_the_saved_settings_is_refused(saved_lm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [({"pool": "cls"}, "pool: .*Valid settings: pooling"), ({"pooling": "max"}, "pooling: ")]
+    ("values", "message"),
+    [({"pool": "cls"}, "pool: unknown key. Valid keys here: .*pooling"), ({"pooling": "max"}, "pooling: ")],
 )
 def test_wrong_setting_is_named_with_the_valid_ones(tiny_bert, tiny_tokenizer, tmp_path, values, message):
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)
@@ -95,12 +102,51 @@ def test_a_projection_is_applied_saved_and_loaded(saved_lm, batch, tmp_path):
     encoder.save(tmp_path / "dense")
     loaded = DenseEncoder.from_pretrained(tmp_path / "dense", seed=9)
     with torch.no_grad():
-        assert torch.equal(loaded(batch), found)
+        torch.testing.assert_close(loaded(batch), found)
 
 
-def test_an_encoder_without_projection_is_saved_as_before_there_were_any(saved_lm, tmp_path):
+def test_an_encoder_without_projection_saves_no_further_weights(saved_lm, tmp_path):
     encoder = DenseEncoder.from_pretrained(saved_lm[1])
     encoder.save(tmp_path / "dense")
-    assert not {"projection", "query_side"} & json.loads((tmp_path / "dense" / "dense.json").read_text()).keys()
     assert not any("projection" in name for name in encoder.state_dict())
     assert [path.name for path in (tmp_path / "dense").glob("*.safetensors")] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("values", [{}, {"pooling": "mean", "normalise": False}, {"title": "joined"}])
+def test_texts_are_encoded_as_their_batches_are(saved_lm, sentences, tmp_path, values):
+    encoder = DenseEncoder.from_pretrained(saved_lm[1], passage_length=24, query_length=8, **values).train()
+    titles = ["bottleneck", "", "negatives", "new york", ""][: len(sentences)]
+    rows = datasets.Dataset.from_dict({"title": titles, "text": sentences})
+    store = TokenStore.build(rows, encoder.tokenizer, tmp_path / "tokens", progress=False)
+    whole = np.arange(len(sentences))
+    for queries, layout in ((False, encoder.settings.passages), (True, encoder.settings.queries)):
+        with torch.no_grad():
+            expected = encoder.eval()(store.batch(whole, **layout))
+        if encoder.settings.normalise:
+            expected = torch.nn.functional.normalize(expected)
+        found = encoder.train().encode(sentences, None if queries else titles, queries=queries)
+        assert encoder.training and found.dtype == np.float32
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
+    ours = DenseEncoder.from_pretrained(saved_lm[1], pooling="mean", passage_length=24, title="none")
+    ours.export(tmp_path / "ours")
+    assert isinstance(open_encoder(tmp_path / "ours"), DenseEncoder)
+    theirs = shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    (theirs / "dense.json").unlink()
+    pytest.importorskip("sentence_transformers", reason="make bench-setup installs sentence-transformers")
+    found = open_encoder(theirs)
+    assert isinstance(found, SentenceEncoder)
+    np.testing.assert_allclose(found.encode(sentences), ours.encode(sentences), atol=1e-5)
+    told = read_json(theirs / "config_sentence_transformers.json") | {"prompts": {"query": "masked ", "document": ""}}
+    write_json(theirs / "config_sentence_transformers.json", told)
+    asked = open_encoder(theirs).encode(["words"], queries=True)  # its own prompt stands before a query
+    np.testing.assert_allclose(asked, ours.encode(["masked words"]), atol=1e-5)
+    np.testing.assert_allclose(found.encode(["b c"], ["a"]), ours.encode(["a b c"]), atol=1e-5)
+
+
+def test_without_sentence_transformers_the_way_out_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match="pip install sentence-transformers"):
+        open_encoder(tmp_path)
