@@ -267,6 +267,10 @@ class Stage:
         return Part(self, path)
 
 
+KINDS: dict[str, Callable[..., None]] = {}
+"""Kind of stage -> its body, of all that were imported."""
+
+
 def stage(*, version: int = 1, resumable: bool = False) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
@@ -290,6 +294,7 @@ def stage(*, version: int = 1, resumable: bool = False) -> Callable[[Callable[..
             arguments = {name: value for name, value in bound.arguments.items() if name != first}
             return Stage(body, arguments, version, resumable)
 
+        KINDS[body.__name__] = body
         make.body = body  # type: ignore[attr-defined]  # for tests and for readers who want the function itself
         return make
 

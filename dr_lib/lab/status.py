@@ -6,10 +6,10 @@ Page of the book: reference/status.
 from collections import Counter
 from pathlib import Path
 
-from dr_lib import places
+from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab.records import Record, commits_since, load_records
-from dr_lib.stages import Cache, spell_seconds
+from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 
 
 def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
@@ -73,12 +73,19 @@ def describe(record: Record) -> str:
 
 
 def age(record: Record) -> str:
-    """How many commits have touched the library since a record's commit."""
+    """How the code has moved on: what of a record was made by other code, and the commits to the library since."""
     since = commits_since(record.commit.get("id"))
     changed = " with uncommitted changes" if record.commit.get("changed") else ""
-    if since is None:
-        return f"commit unknown here{changed}"
-    return f"code unchanged since{changed}" if since == 0 else f"{since} commits to dr_lib since{changed}"
+    if not record.code:
+        other = "made before code was part of the keys"
+    else:
+        now = {kind: code_digest(KINDS[kind]) for kind in record.code if kind in KINDS}
+        if "method" in record.code:
+            now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
+        moved = sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)
+        other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
+    commits = "commit unknown here" if since is None else f"{since} commits to dr_lib since"
+    return f"{other}; {commits}{changed}"
 
 
 def _folders(root: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def execute(run: Run, cache: Cache) -> Record:
         if name in ("pretrained", "retriever", "cross_encoder") and path.is_file()
     }
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
-    code = {name: one.code for name, one in stages.items()}
+    code = {one.kind: one.code for one in stages.values()}
     if (method := stages.get("pretrained")) is not None:
         code["method"] = method.parameters["method"]["digest"]
     return Record(

@@ -16,7 +16,7 @@ from IPython.display import HTML
 from dr_lib import collections, places
 from dr_lib.evaluation import load_papers
 from dr_lib.files import read_json, write_text
-from dr_lib.lab import SCALES, Record, ledger, load_records, recorded_folder, study_of
+from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder, study_of
 from dr_lib.report.comparison import TIMED, Comparison, page_of
 from dr_lib.report.figures import curves
 from dr_lib.report.masks_explorer import write_explorer
@@ -252,14 +252,16 @@ def base_page() -> str:
         ["commit", str(record["commit"]["id"])[:10]],
         ["made", record["created"][:10]],
     ]
+    planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
+    told = "This is the recipe of" if planned == recipe else "It was made by an earlier and shorter recipe than that of"
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
     alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that is part of the book: WordPiece and weights were trained by"
-        " the book's own loop, with `python -m dr_lib base notebooks/scales/base-2x128.yaml`. It is also the frozen"
-        " generator that replaces tokens for SimLM. Text with nothing left out was read whole, the passages of its test"
-        " documents included (never a query); of SQuAD only the training articles were.",
+        f" the book's own loop (`python -m dr_lib base RECIPE`), as the table says. {told}"
+        f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM. Text"
+        " with nothing left out was read whole, the passages of its test documents included, but never a query.",
         table(["", ""], facts, caption="How it was made.", digits=3),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
