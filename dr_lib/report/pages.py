@@ -260,8 +260,8 @@ def base_page() -> str:
         "The base model",
         "Smoke and laptop runs start from a small BERT that is part of the book: WordPiece and weights were trained by"
         f" the book's own loop (`python -m dr_lib base RECIPE`), as the table says. {told}"
-        f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM. Text"
-        " with nothing left out was read whole, the passages of its test documents included, but never a query.",
+        f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
+        " Text with nothing left out was read whole, the passages of its test documents included, but never a query.",
         table(["", ""], facts, caption="How it was made.", digits=3),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
