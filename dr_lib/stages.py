@@ -49,7 +49,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 # What a result depends on: the code ---------------------------------------------------------------------------------
 
 # Code whose effect is in a key already: data counts by its content, and these only carry it from place to place.
-CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.collections")
+CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings", "dr_lib.collections")
 _started = time.time()
 
 
@@ -88,24 +88,26 @@ def _follow(module: str, name: str, seen: dict[str, str]) -> None:
             for path in used:
                 _follow_path(module, path, seen)
     elif name in imported:
-        source, original = imported[name]
-        whole = source if original is None else f"{source}.{original}"
-        if _source(whole):  # a module used as a value, as in getattr(masking, unit): all of it may run
-            for one in {**_names(whole)[0], **_names(whole)[1]}:
-                _follow(whole, one, seen)
-        elif original is not None:
-            _follow(source, original, seen)
+        if inner := _module(module, name):  # used as a value, as in getattr(masking, unit): all of it may run
+            for one in {**_names(inner)[0], **_names(inner)[1]}:
+                _follow(inner, one, seen)
+        elif imported[name][1] is not None:
+            _follow(*imported[name], seen)
 
 
 def _follow_path(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
     """Follow a dotted name such as `losses.contrastive`: through modules as far as they go, then to a definition."""
-    while len(path) > 1:
-        imported = _names(module)[1].get(path[0])
-        inner = imported and (imported[0] if imported[1] is None else f"{imported[0]}.{imported[1]}")
-        if not inner or not _source(inner):
-            break
+    while len(path) > 1 and (inner := _module(module, path[0])):
         module, path = inner, path[1:]
     _follow(module, path[0], seen)
+
+
+def _module(module: str, name: str) -> str | None:
+    """The module that an imported name stands for; None for a function or class, though a module may bear its name."""
+    source, original = _names(module)[1].get(name, ("", ""))
+    whole = source if original is None else f"{source}.{original}"
+    is_module = original is None or inspect.ismodule(getattr(sys.modules.get(source), original, None))
+    return whole if is_module and _source(whole) else None
 
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -223,6 +223,7 @@ class Pipeline:
             pooling=recipe.pooling,
             dropout=recipe.dropout,
             seed=recipe.seed,
+            distil=training.DistilledBiEncoder if teacher else None,
             **self._share,
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length

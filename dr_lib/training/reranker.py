@@ -67,7 +67,8 @@ class Reranker(nn.Module):
         copies = batch if passes == 1 else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
         lists = self.cross_encoder(copies).view(passes, -1, n)
         with torch.autocast(lists.device.type, enabled=False):
-            means = torch.stack([getattr(losses, self.loss)(scores) for scores in lists])
+            loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
+            means = torch.stack([loss(scores) for scores in lists])
             result = {"loss": means.mean(), "accuracy": positives_first(lists[0])}
             if self.r_drop:
                 apart = losses.r_drop(lists[0], lists[1])

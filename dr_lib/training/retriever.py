@@ -4,9 +4,11 @@ SimLM section 3.2 and Figure 2; every retriever of a pipeline is this stage, and
 of the book: ideas/dual-encoders, ideas/pipeline.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from dr_lib.collections import Collection
 from dr_lib.models import DenseEncoder
@@ -14,11 +16,11 @@ from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatches
-from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder
+from dr_lib.training.bi_encoder import BiEncoder
 from dr_lib.training.checkpoint import load_weights, newest_checkpoint
 from dr_lib.training.examples import Examples, TeacherScores, merge_examples
 from dr_lib.training.loop import Validation, train
-from dr_lib.training.settings import Distillation, Finetuning
+from dr_lib.training.settings import Finetuning
 from dr_lib.training.validation import PoolValidation, ValidationPool
 
 VALIDATION_DRAW = 0x1D  # sets the draw of dev queries apart from others with the same seed
@@ -43,6 +45,7 @@ def retriever(
     pooling: str,
     dropout: float | None,
     seed: int,
+    distil: Callable[..., nn.Module] | None = None,
     share: float | None = None,
     share_seed: int = 0,
 ) -> None:
@@ -62,6 +65,8 @@ def retriever(
         training: how it is trained.
         layout, pooling, dropout: how texts become vectors.
         seed: of order, draws and fresh weights.
+        distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller alone, so that its code
+            counts only where there is a teacher.
         share, share_seed: share of the training queries to learn from, and the seed of its draw.
     """
     options = {"layout": layout, "pooling": pooling, "dropout": dropout, "training": training, "seed": seed}
@@ -90,8 +95,8 @@ def retriever(
         query_side=layout.query_side,
         teacher=TeacherScores.open(teacher) if teacher else None,
     )
-    if isinstance(training, Distillation):
-        module = DistilledBiEncoder(
+    if distil:
+        module = distil(
             module,
             contrastive_weight=training.contrastive_weight,
             teacher_temperature=training.teacher_temperature,

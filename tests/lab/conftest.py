@@ -1,4 +1,4 @@
-"""A stage that counts how often it was built, and a whole recipe on a collection of forty passages."""
+"""A whole recipe on a collection of forty passages, whose runs take about a second."""
 
 import json
 from collections.abc import Callable
@@ -7,41 +7,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dr_lib.lab.cache import Cache
-from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.stage import Stage
+from dr_lib.lab import Recipe
 from dr_lib.models import save_masked_lm
+from dr_lib.stages import Cache
 
 SENTENCES = [
     "The bottleneck vector carries what the decoder cannot see in its masked input.",
     "A dense retriever maps queries and passages to vectors and compares them by inner product.",
     "Hard negatives are passages that look relevant to a weak retriever but are not.",
 ]
+WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().replace(",", "").replace(".", "").split()))
+TRAINING = {"steps": 2, "precision": "fp32"}
+WRITER = TRAINING | {"tokens_per_batch": 256}
+SCORER = TRAINING | {"batch_queries": 4, "negatives": 3, "length": 40}
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch):
+    """Nothing is written outside the test's own folder; no kernels for bf16 are built, which is quicker."""
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 
 
 @pytest.fixture
 def cache(tmp_path) -> Cache:
     return Cache(tmp_path / "stages", announce=lambda line: None)
-
-
-@pytest.fixture
-def counting() -> Callable[..., Stage]:
-    """`counting(kind, inputs, **params)`: a stage that joins its inputs' words; `counting.builds` lists the builds."""
-    builds: list[str] = []
-
-    def make(kind: str, inputs: dict[str, Stage] | None = None, version: int = 1, cost: float = 0.0, **params) -> Stage:
-        def build(folder: Path, found: dict[str, Path]) -> None:
-            builds.append(kind)
-            words = [(path / "words.txt").read_text() for path in found.values()]
-            (folder / "words.txt").write_text(" ".join([*words, f"{kind}:{sorted(params.items())}"]))
-
-        return Stage(kind, version, params, build, inputs or {}, cost=cost)
-
-    make.builds = builds
-    return make
-
-
-WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().replace(",", "").replace(".", "").split()))
 
 
 def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> None:
@@ -70,12 +60,21 @@ def beir_folder() -> Callable[..., None]:
 
 @pytest.fixture
 def tiny_recipe(tmp_path, tiny_bert, tiny_tokenizer) -> Recipe:
-    """A recipe on a collection of 40 passages with a base model of one small layer; a run takes about a second."""
+    """A recipe on a collection of 40 passages with a base model of two small layers, and auxiliary models as small."""
     write_collection(tmp_path / "tiny")
     save_masked_lm(tiny_bert(layers=2, hidden=32), tiny_tokenizer, tmp_path / "base")
+    tuning = TRAINING | {"steps": 4, "batch_queries": 4, "negatives": 2, "checkpoint_every": 2}
     return Recipe(
-        collection=str(tmp_path / "tiny"), base=str(tmp_path / "base"), passage_length=32, query_length=16,
-        pretraining={"steps": 4, "tokens_per_batch": 256, "precision": "fp32", "checkpoint_every": 2},
-        finetuning={"steps": 4, "batch_queries": 4, "negatives": 2, "precision": "fp32", "checkpoint_every": 2},
-        negatives={"depth": 5, "random_negatives": 1}, evaluation={"depth": 20, "measures": ["MRR@10", "R@50"]},
-    )  # fmt: skip
+        collection=str(tmp_path / "tiny"),
+        base=str(tmp_path / "base"),
+        passage_length=32,
+        query_length=16,
+        pretraining=TRAINING | {"steps": 4, "tokens_per_batch": 256, "checkpoint_every": 2},
+        finetuning=tuning,
+        distillation=tuning | {"steps": 2, "teacher_negatives": 3},
+        negatives={"depth": 5, "random_negatives": 1},
+        mining={"depth": 5, "random_negatives": 1},
+        reranking={"depth": 6},
+        auxiliary={"questions": WRITER, "continuations": WRITER, "cross_encoder": SCORER},
+        evaluation={"depth": 20, "measures": ["MRR@10", "R@50"]},
+    )

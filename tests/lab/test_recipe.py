@@ -1,19 +1,24 @@
-"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps."""
+"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps; scales and sweeps."""
+
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab.base_recipe import BaseRecipe
-from dr_lib.lab.recipe import Recipe, recipe_for
+from dr_lib.files import read_yaml
+from dr_lib.lab import BaseRecipe, Recipe, few_shot_sweep, hard_negative_sweep, recipe_at, recipe_for
+
+SCALE_FILES = places.project_root() / "notebooks" / "scales"
+SCALES = ("smoke", "laptop", "gpu", "paper")
 
 
 def test_yaml_gives_the_same_recipe_back(tmp_path):
     recipe = Recipe(collection="squad", objective={"name": "simlm", "decoder_rate": 0.6}, seed=2)
     recipe.save(tmp_path / "recipe.yaml")
     again = Recipe.load(tmp_path / "recipe.yaml")
-    assert again == recipe
-    assert again.digest == recipe.digest
+    assert again == recipe and again.digest == recipe.digest
 
 
 def test_a_recipe_cannot_be_changed():
@@ -27,6 +32,7 @@ def test_a_recipe_cannot_be_changed():
         ({"finetunning": {}}, r"finetunning: unknown key.*finetuning"),
         ({"collection": {"pasages": 3}}, r"collection\.pasages: unknown key.*passages"),
         ({"pretraining": {"step": 3}}, r"pretraining\.step: unknown key.*steps"),
+        ({"finetuning": {"validation": {"evry": 3}}}, r"finetuning\.validation\.evry"),
         ({"objective": {"name": "simlm", "encoder_rat": 0.3}}, r"objective.*encoder_rat.*encoder_rate"),
         ({"objective": "similm"}, r"similm.*simlm"),
         ({"objective": {"name": "simlm", "encoder_rate": 1.5}}, r"encoder_rate"),
@@ -35,12 +41,56 @@ def test_a_recipe_cannot_be_changed():
         ({"collection": {"passages": 0}}, r"collection\.passages"),
         ({"evaluation": {"measures": []}}, r"no measure"),
         ({"title": "both"}, r"title.*pair"),
+        ({"query_side": None}, r"query_side.*left"),
         ({"pretraining": {"tokens_per_batch": 100}}, r"tokens_per_batch"),
+        ({"final": "retriever3"}, r"final.*retriever1"),
+        ({"few_shot": 0}, r"few_shot"),
+        ({"few_shot": 1.5}, r"few_shot"),
+        ({"distillation": {"pseudo_labels": True}}, r"teacher"),
+        ({"auxiliary": {"cross_encoder": {"start": "retriever", "model": "embedded"}}}, r"either model or start"),
+        ({"auxiliary": {"pseudo_labels": {"pool": "dev"}}}, r"auxiliary\.pseudo_labels\.pool"),
+        ({"auxiliary": {"pseudo_labels": {"first": "splade"}}}, r"auxiliary\.pseudo_labels\.first"),
+        ({"auxiliary": {"pseudo_labels": {"probability": "rank"}}}, r"auxiliary\.pseudo_labels\.probability"),
+        ({"auxiliary": {"pseudo_labels": {"s_pos": 0.05}}}, r"auxiliary\.pseudo_labels: s_neg 0\.1 is not below"),
+        ({"auxiliary": {"pseudo_labels": {"pool": "file"}}}, r"go together"),
+        ({"auxiliary": {"pseudo_labels": {"file": "log"}}}, r"go together"),
     ],
 )
 def test_a_wrong_key_or_value_is_refused_by_name(values, said):
     with pytest.raises(InputError, match=said):
         Recipe(**values)
+
+
+TASK, TALK = {"task": "cola", "folder": "glue-cola"}, {"folder": "topical-chat"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"kind": "splade"}, r"evaluation\.kind"),
+        ({"kind": "nlu"}, r'kind "nlu" and settings of that name go together'),
+        ({"kind": "search", "dialogue": TALK}, r'kind "dialogue" and settings'),
+        ({"nlu": TASK, "dialogue": TALK}, r"go together"),
+        ({"nlu": TASK, "on": "squad"}, r"searches no other collection"),
+        ({"nlu": TASK | {"lenght": 3}}, r"evaluation\.nlu\.lenght"),
+        ({"kind": "checks"}, r'needs final="distilled"'),
+    ],
+)
+def test_what_is_measured_fits_together(values, said):
+    with pytest.raises(InputError, match=said):
+        Recipe(evaluation=values)
+
+
+def test_a_task_says_what_kind_of_evaluation_it_is():
+    assert Recipe(evaluation={"nlu": TASK}).evaluation.kind == "nlu"
+    assert Recipe(evaluation={"dialogue": TALK}).evaluation.kind == "dialogue"
+    with pytest.raises(InputError, match="needs a retriever at the end"):
+        Recipe(evaluation={"dialogue": TALK}, final="reranker")
+
+
+def test_what_is_measured_is_part_of_the_digest():
+    kinds = [Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")]
+    assert len({recipe.digest for recipe in kinds}) == 4
 
 
 def test_with_changes_keys_at_every_depth():
@@ -54,8 +104,8 @@ def test_with_changes_keys_at_every_depth():
 def test_with_sets_parameters_of_the_method_by_name():
     recipe = Recipe().with_(objective__encoder_rate=0.15, objective__decoder_rate=0.3)
     assert recipe.objective.params["encoder_rate"] == 0.15
-    kept = recipe.with_(objective="simlm", objective__decoder_rate=1.0)
-    assert (kept.objective.params["encoder_rate"], kept.objective.params["decoder_rate"]) == (0.15, 1.0)
+    same_method = recipe.with_(objective="simlm", objective__decoder_rate=1.0).objective.params
+    assert (same_method["encoder_rate"], same_method["decoder_rate"]) == (0.15, 1.0)
     assert "encoder_rate" not in recipe.with_(objective="mlm").objective.params
 
 
@@ -69,10 +119,27 @@ def test_defaults_spelled_out_do_not_change_the_digest():
     assert Recipe(objective={"name": "simlm", "encoder_rate": 0.3}).digest == Recipe(objective="simlm").digest
 
 
-def test_chunks_belong_to_the_identity_of_a_training_where_they_are_set():
-    plain, cut = Recipe().finetuning.identity(), Recipe(finetuning={"chunk": 8}).finetuning.identity()
-    assert "chunk" not in plain
-    assert cut == plain | {"chunk": 8}
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("few_shot", 0.5),
+        ("dropout", 0.2),
+        ("finetuning2", {}),
+        ("finetuning__chunk", 8),
+        ("finetuning__validation", {}),
+        ("finetuning__alpha", 0.1),
+        ("finetuning__pseudo_labels", True),
+        ("auxiliary__questions__model", "doc2query"),
+        ("pretraining__collection", "squad"),
+    ],
+)
+def test_a_key_that_is_not_used_is_in_no_digest(path, value):
+    changed, part = Recipe().with_(**{path: value}), Recipe().portable()
+    *above, last = path.split("__")
+    for name in above:
+        part = part[name]
+    assert last not in part and changed.digest != Recipe().digest
+    assert Recipe(**changed.portable()) == changed
 
 
 def test_what_a_record_keeps_has_no_path(tmp_path):
@@ -82,11 +149,6 @@ def test_what_a_record_keeps_has_no_path(tmp_path):
     assert recipe.portable()["collection"]["name"] == "squad"
     assert str(tmp_path) not in str(recipe.portable())
     assert recipe.with_(base="embedded").digest == Recipe(collection="squad").digest
-
-
-def test_a_scale_gives_overrides_and_the_notebook_the_collection():
-    recipe = recipe_for({"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad")
-    assert (recipe.collection.name, recipe.collection.passages, recipe.pretraining.steps) == ("squad", 300, 9)
 
 
 def test_broken_yaml_is_refused_with_its_line(tmp_path):
@@ -100,8 +162,87 @@ def test_broken_yaml_is_refused_with_its_line(tmp_path):
         Recipe.load(tmp_path / "missing.yaml")
 
 
+# Scales -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_scale_file_holds_the_keys_that_notebooks_share(scale):
+    values = read_yaml(SCALE_FILES / f"{scale}.yaml")
+    assert set(values) == {"scale", "collection", "seeds", "minutes", "recipe"}
+    assert values["scale"] == scale
+    assert recipe_for(values["recipe"], values["collection"]).collection.name == values["collection"]
+
+
+def test_there_is_no_other_scale_file():
+    assert {path.stem for path in SCALE_FILES.glob("*.yaml") if not path.stem.startswith("base-")} == set(SCALES)
+
+
+def test_the_paper_scale_has_the_papers_settings():
+    recipe = recipe_at("paper")
+    tuning = recipe.finetuning
+    assert (recipe.pretraining.steps, recipe.pretraining.learning_rate) == (80_000, 3e-4)
+    assert recipe.pretraining.warmup_steps == 4000
+    assert (tuning.learning_rate, tuning.batch_queries, tuning.negatives, tuning.temperature) == (2e-5, 64, 15, 0.02)
+    assert (recipe.passage_length, recipe.query_length, recipe.negatives.depth) == (144, 32, 200)
+    assert tuning.warmup_steps == 1000
+
+
+def test_a_scale_gives_overrides_and_the_notebook_the_collection():
+    recipe = recipe_for({"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad")
+    assert (recipe.collection.name, recipe.collection.passages, recipe.pretraining.steps) == ("squad", 300, 9)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_nothing_given_is_the_scale_file_and_so_is_all_of_it(scale):
+    whole = read_yaml(SCALE_FILES / f"{scale}.yaml")["recipe"]
+    assert recipe_at(scale, {}, "x") == recipe_at(scale, whole, "x") == recipe_for(whole, "x")
+
+
+def test_one_key_changes_alone():
+    changed, plain = recipe_at("laptop", {"finetuning": {"steps": 5}, "final": "distilled"}), recipe_at("laptop")
+    assert changed == plain.with_(finetuning__steps=5, final="distilled")
+
+
+def test_an_unknown_scale_names_the_known_ones():
+    with pytest.raises(InputError, match="Known: gpu, laptop, paper, smoke"):
+        recipe_at("large")
+    assert recipe_at("large", {"seed": 3}).seed == 3
+
+
+@pytest.mark.parametrize("path", sorted(SCALE_FILES.glob("base-*.yaml")), ids=lambda path: path.stem)
+def test_a_base_recipe_is_valid_and_never_reads_test_articles(path: Path):
+    recipe = BaseRecipe.load(path)
+    assert recipe.name == path.stem
+    left_out = {source.name: source.without_documents_of for source in recipe.sources}
+    assert left_out["squad"] == ("dev", "test")
+
+
 def test_a_base_recipe_refuses_unknown_keys_too():
-    with pytest.raises(InputError, match=r"sources\.documents.*without_documents_of|sources"):
+    with pytest.raises(InputError, match=r"sources\.documents.*without_documents_of"):
         BaseRecipe(name="tiny", sources=[{"name": "squad", "documents": "train"}])
     with pytest.raises(InputError, match="sources"):
         BaseRecipe(name="tiny", sources=[])
+
+
+# Sweeps -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_set_of_a_few_shot_sweep_is_the_plain_recipe():
+    sweep = few_shot_sweep(Recipe(), [0.025, 0.1, 1.0])
+    assert [(label, one.few_shot) for label, one in sweep.items()] == [("2.500%", 0.025), ("10%", 0.1), ("100%", None)]
+
+
+@pytest.mark.parametrize("hold", ["epochs", "steps"])
+def test_hard_negatives_grow_at_an_equal_total(hold):
+    start = Recipe(finetuning={"steps": 32, "batch_queries": 64, "negatives": 31})
+    options = [one.finetuning for one in hard_negative_sweep(start, [1, 7, 31, 63], hold=hold).values()]
+    assert {one.batch_queries * (one.negatives + 1) for one in options} == {2048}
+    assert {one.blocks for one in options} == {"query_passage"}
+    held = [one.steps * one.batch_queries if hold == "epochs" else one.steps for one in options]
+    assert len(set(held)) == 1
+
+
+@pytest.mark.parametrize("number", [2, 127, 5000])
+def test_a_number_of_hard_negatives_that_does_not_fit_is_refused(number):
+    with pytest.raises(InputError, match="one less than a divisor"):
+        hard_negative_sweep(Recipe(finetuning={"batch_queries": 64, "negatives": 1}), [number])

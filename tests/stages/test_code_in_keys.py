@@ -1,0 +1,206 @@
+"""Who edits code and runs again gets new numbers, of the stages that the code decides and of no other.
+
+A copy of the package is edited at one place after the other, and the keys of two methods, of BM25 and of a whole
+pipeline are compared with those before. Nothing is trained. One process does it all (run as a script, this file is that
+process), since importing the package takes far longer than making keys, which read its source files.
+"""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RETRIEVERS = ["simlm: retriever", "cdmae: retriever", *(f"whole: {name}" for name in ("retriever1", "retriever2"))]
+PRETRAINED = ["simlm: pretrained", "cdmae: pretrained"]
+EVALUATIONS = [f"{recipe}: evaluation" for recipe in ("simlm", "cdmae", "bm25", "whole")]
+
+# What is edited -> the stages whose own code it is. What follows from them changes too, and nothing else.
+OWN_CODE = {
+    "losses.distillation": ["whole: distilled"],
+    "losses.contrastive": [*RETRIEVERS, "whole: distilled"],
+    "losses.listwise": ["whole: cross_encoder"],
+    "masking.superset": ["simlm: pretrained"],
+    "masking.importance": ["cdmae: pretrained"],
+    "masking.whole_word": PRETRAINED,
+    "objectives.Simlm.forward": ["simlm: pretrained"],
+    "objectives.Cdmae.decoder_mask": ["cdmae: pretrained"],
+    "objectives.Mlm.forward": [],
+    "models.Generator.sample": ["simlm: pretrained"],
+    "models.Decoder.forward": PRETRAINED,
+    "models.hidden_states": [*PRETRAINED, *RETRIEVERS, "whole: cross_encoder"],
+    "models.CrossEncoder.forward": ["whole: cross_encoder"],
+    "models.DenseEncoder.pooled": RETRIEVERS,
+    "training.train": [*PRETRAINED, *RETRIEVERS, "whole: cross_encoder"],
+    "tokens.TokenStore.build": ["passages", "queries", "cdmae: importances"],
+    "materials.average_mutual_information": ["cdmae: importances"],
+    "retrieval.Bm25.search": ["bm25_index", "bm25_run", "bm25: evaluation"],
+    "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
+    "retrieval.rerank": [],
+    "evaluation.evaluate": EVALUATIONS,
+}
+# Code that decides no number
+ELSEWHERE = [
+    "lab.Study.run",
+    "lab.execute",
+    "lab.Pipeline.retriever",
+    "lab.Searcher.search",
+    "report.curves",
+    "report.write_pages",
+    "settings.explain",
+    "training.machine_facts",
+    "errors.InputError",
+]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory, tiny_bert, tiny_tokenizer) -> dict[str, Any]:
+    """Edit -> stage -> key, also "before" all of them; and "made from": stage -> itself and those it is made from."""
+    from dr_lib.models import save_masked_lm
+
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "dr_lib", folder / "dr_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    save_masked_lm(tiny_bert(), tiny_tokenizer, folder / "base")
+    places = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "DR_CACHE": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, __file__, folder], capture_output=True, text=True, env={**os.environ, **places}, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def changed(keys: dict[str, Any], edit: str) -> set[str]:
+    return {name for name, key in keys["before"].items() if keys[edit][name] != key}
+
+
+@pytest.mark.parametrize("name", OWN_CODE)
+def test_edited_code_changes_its_stages_and_what_follows_from_them(keys, name):
+    own = set(OWN_CODE[name])
+    assert own <= keys["before"].keys()
+    follow = {one for one, made_from in keys["made from"].items() if own & set(made_from)}
+    assert changed(keys, name) == follow
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_code_that_decides_no_number_changes_no_key(keys, name):
+    assert not changed(keys, name)
+
+
+def test_docstrings_comments_and_functions_that_nobody_calls_change_no_key(keys):
+    assert not changed(keys, "words everywhere")
+    assert not changed(keys, "nothing")
+
+
+# The process that edits ---------------------------------------------------------------------------------------------
+
+
+def stages(base: Path) -> dict[str, Any]:
+    """Stages of four recipes by name; what the recipes share has no prefix."""
+    from dr_lib import lab
+
+    recipe = lab.Recipe(
+        collection=str(ROOT / "tests" / "golden" / "collection"),
+        base=str(base),
+        passage_length=32,
+        query_length=16,
+        finetuning={"batch_queries": 8},
+        auxiliary={"cross_encoder": {"batch_queries": 8, "length": 48}},
+    )
+    changes = {"objective": "cdmae"}, {"objective": "none", "final": "distilled"}, {"evaluation__kind": "bm25"}
+    simlm, cdmae, whole, bm25 = (lab.Pipeline(recipe.with_(**change)) for change in ({}, *changes))
+    found = {"passages": simlm.passages(), "queries": simlm.queries("train"), "bm25_negatives": simlm.bm25_negatives}
+    found |= {"bm25_index": bm25.bm25_index(), "bm25_run": bm25.run, "bm25: evaluation": bm25.evaluation}
+    found |= {"cdmae: importances": cdmae.pretrained.arguments["materials"]["importances"]}
+    first = ("pretrained", "retriever", "run", "evaluation")
+    later = ("retriever1", "mined", "retriever2", "cross_encoder", "teacher_scores", "distilled", "run", "evaluation")
+    for label, pipeline, names in (("simlm", simlm, first), ("cdmae", cdmae, first), ("whole", whole, later)):
+        found |= {f"{label}: {name}": getattr(pipeline, name) for name in names}
+    return found
+
+
+def keys_now(base: Path) -> dict[str, str]:
+    """The keys that a fresh process would make of the files as they are."""
+    from dr_lib import stages as module
+
+    module._names.cache_clear()
+    module._source.cache_clear()
+    return {name: one.key for name, one in stages(base).items()}
+
+
+def made_from(base: Path) -> dict[str, list[str]]:
+    """Stage -> the others that it is made from, at whatever depth."""
+    found = stages(base)
+    names = {one.key: name for name, one in found.items()}
+    return {name: [names[part.key] for part in one.walk() if part.key in names] for name, one in found.items()}
+
+
+def place_of(package: Path, name: str) -> tuple[Path, Any]:
+    """File and syntax tree of a function, class or method: folder and name, in whichever file of the folder it is."""
+    folder, *path = name.split(".")
+    place = package / folder
+    for file in sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]:
+        node = ast.parse(file.read_text(encoding="utf-8"))
+        for part in path:
+            node = next((one for one in getattr(node, "body", []) if getattr(one, "name", None) == part), None)
+        if node is not None:
+            return file, node
+    raise LookupError(name)
+
+
+@contextmanager
+def edited(file: Path, lines: dict[int, str]) -> Iterator[None]:
+    """Some lines of a file replaced; it keeps its time, since code that is newer than the process is refused."""
+    before, facts = file.read_text(encoding="utf-8"), file.stat()
+
+    def write(text: str) -> None:
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+    old = before.split("\n")
+    write("\n".join(lines.get(number, line) for number, line in enumerate(old, 1)))
+    try:
+        yield
+    finally:
+        write(before)
+
+
+def statement(package: Path, name: str) -> tuple[Path, dict[int, str]]:
+    """One more statement in a body, before the first that there is."""
+    file, node = place_of(package, name)
+    first = node.body[1 if ast.get_docstring(node) else 0]
+    line = file.read_text(encoding="utf-8").split("\n")[first.lineno - 1]
+    return file, {first.lineno: f"{' ' * first.col_offset}...\n{line}"}
+
+
+def words(package: Path, name: str) -> tuple[Path, dict[int, str]]:
+    """Another docstring, a comment, and a function that nobody calls."""
+    file, node = place_of(package, name)
+    lines = file.read_text(encoding="utf-8").split("\n")
+    opening = lines[node.body[0].lineno - 1].replace('"""', '"""In other words. ', 1)
+    return file, {node.body[0].lineno: opening, len(lines): "# why\n\ndef nobody(x):\n    return x\n"}
+
+
+def main(folder: Path) -> dict[str, Any]:
+    """Keys before and after each edit."""
+    package, base = folder / "dr_lib", folder / "base"
+    found = {"before": keys_now(base), "made from": made_from(base)}
+    for name in [*OWN_CODE, *ELSEWHERE]:
+        with edited(*statement(package, name)):
+            found[name] = keys_now(base)
+    with ExitStack() as all_at_once:
+        for name in [*OWN_CODE, *ELSEWHERE]:
+            all_at_once.enter_context(edited(*words(package, name)))
+        found["words everywhere"] = keys_now(base)
+    return found | {"nothing": keys_now(base)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))
