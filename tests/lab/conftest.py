@@ -1,6 +1,7 @@
-"""A whole recipe on a collection of forty passages, whose runs take about a second."""
+"""A whole recipe on a collection of forty passages, whose runs take a few seconds."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +32,19 @@ def own_places(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path) -> Cache:
+    """An empty cache, for tests that look at what is built."""
     return Cache(tmp_path / "stages", announce=lambda line: None)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("finished")
+
+
+@pytest.fixture
+def shared(finished) -> Cache:
+    """A cache that all tests share: keys go by content, so that nothing is trained twice."""
+    return Cache(finished, announce=lambda line: None)
 
 
 def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> None:
@@ -58,15 +71,19 @@ def beir_folder() -> Callable[..., None]:
     return write_collection
 
 
-@pytest.fixture
-def tiny_recipe(tmp_path, tiny_bert, tiny_tokenizer) -> Recipe:
-    """A recipe on a collection of 40 passages with a base model of two small layers, and auxiliary models as small."""
-    write_collection(tmp_path / "tiny")
-    save_masked_lm(tiny_bert(layers=2, hidden=32), tiny_tokenizer, tmp_path / "base")
+@pytest.fixture(scope="session")
+def tiny_recipe(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Recipe:
+    """A recipe on 40 passages with a base model of two small layers, and auxiliary models as small.
+
+    All tests share its files: who changes some takes `own_recipe`.
+    """
+    folder = tmp_path_factory.mktemp("given")
+    write_collection(folder / "tiny")
+    save_masked_lm(tiny_bert(layers=2, hidden=32), tiny_tokenizer, folder / "base")
     tuning = TRAINING | {"steps": 4, "batch_queries": 4, "negatives": 2, "checkpoint_every": 2}
     return Recipe(
-        collection=str(tmp_path / "tiny"),
-        base=str(tmp_path / "base"),
+        collection=str(folder / "tiny"),
+        base=str(folder / "base"),
         passage_length=32,
         query_length=16,
         pretraining=TRAINING | {"steps": 4, "tokens_per_batch": 256, "checkpoint_every": 2},
@@ -78,3 +95,10 @@ def tiny_recipe(tmp_path, tiny_bert, tiny_tokenizer) -> Recipe:
         auxiliary={"questions": WRITER, "continuations": WRITER, "cross_encoder": SCORER},
         evaluation={"depth": 20, "measures": ["MRR@10", "R@50"]},
     )
+
+
+@pytest.fixture
+def own_recipe(tiny_recipe, tmp_path) -> Recipe:
+    """The same recipe on a copy of the collection in the test's own folder, `tmp_path / "tiny"`."""
+    shutil.copytree(tiny_recipe.collection.name, tmp_path / "tiny")
+    return tiny_recipe.with_(collection=str(tmp_path / "tiny"))

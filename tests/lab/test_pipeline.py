@@ -1,203 +1,508 @@
-"""The stages after the first retriever: what each is made from, and that they run on forty passages."""
+"""From a recipe to its stages: what each is made from, what recipes share, what is refused; and that they run."""
 
 import json
+import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from dr_lib.collections import Collection
+from dr_lib import lab, objectives
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
-from dr_lib.lab.builds import build_negatives
-from dr_lib.lab.job import Job, run_job
-from dr_lib.lab.pipeline_builds import build_mined, joined_lists
-from dr_lib.lab.records import load_record
-from dr_lib.lab.stage_checks import mined_values, unfold_checks
-from dr_lib.lab.way import unfold, unfold_bm25
+from dr_lib.lab import Pipeline
+from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
+from dr_lib.tokens import TokenStore
+from dr_lib.training import TeacherScores, training_examples
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+LOOKS = {"every": 2, "queries": 5, "per_query": 3}
+QUERY_WEIGHT = "encoder.layer.0.attention.self.query.weight"
 
 
 @pytest.fixture
-def recipe(tiny_recipe):
-    return tiny_recipe.with_(objective="mlm", mining__depth=5, mining__random_negatives=1)
+def untrained(tiny_recipe):
+    return tiny_recipe.with_(objective="none")
 
 
-def test_the_second_retriever_learns_from_what_the_first_one_found(recipe, cache):
-    first, second = unfold(recipe), unfold(recipe.with_(final="retriever2"))
-    assert second.negatives.kind == "mined"
-    ranking = second.negatives.inputs["ranking"]
-    assert ranking.inputs["retriever"].key == first.retriever.key
-    assert second.retriever.inputs["pretrained"].key == first.pretrained.key
-    assert second.retriever.key != first.retriever.key
-    scores = Scores.load(cache.get(second.evaluation) / "scores.json")
-    assert 0 <= scores.mean("MRR@10") <= 1
+def walked(recipe) -> dict:
+    """Key -> stage of everything that a recipe's evaluation rests on."""
+    return {one.key: one for one in Pipeline(recipe).evaluation.walk()}
 
 
-def test_a_pipeline_that_ends_before_fine_tuning_has_the_pre_trained_weights(recipe, cache):
-    way = unfold(recipe.with_(final="pretrained"))
-    trained, used = (cache.get(stage) / "model" / "model.safetensors" for stage in (way.pretrained, way.retriever))
-    before, after = load_file(trained), load_file(used)
-    name = "encoder.layer.0.attention.self.query.weight"
-    assert torch.equal(before[f"bert.{name}"], after[name])
-    record = run_job(Job("t", "untuned", "smoke", way.recipe), cache)
+def kinds(recipe) -> set[str]:
+    return {one.kind for one in walked(recipe).values()}
+
+
+def fresh(recipe, other) -> list[str]:
+    """Kinds of the stages that another recipe adds."""
+    before = walked(recipe)
+    return sorted(one.kind for key, one in walked(other).items() if key not in before)
+
+
+# What re-runs -------------------------------------------------------------------------------------------------------
+
+SEARCHED = ["dense_run", "retriever", "scores", "vectors"]
+TRAINED = sorted([*SEARCHED, "pretrained"])
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({"objective__decoder_rate": 0.7}, TRAINED),
+        ({"pretraining__steps": 5}, TRAINED),
+        ({"seed": 1}, TRAINED),
+        ({"dropout": 0.2}, TRAINED),
+        ({"title": "joined"}, TRAINED),
+        ({"title": "none"}, sorted(["bm25_index", "bm25_run", "negatives", *TRAINED])),
+        ({"objective": "none"}, SEARCHED),
+        ({"finetuning__batch_queries": 6}, SEARCHED),
+        ({"finetuning__temperature": 0.05}, SEARCHED),
+        ({"query_length": 12}, SEARCHED),
+        ({"query_side": "left"}, SEARCHED),
+        ({"pooling": "mean"}, SEARCHED),
+        ({"few_shot": 0.5}, SEARCHED),
+        ({"finetuning__negatives": 0}, SEARCHED),
+        ({"negatives__depth": 4}, sorted(["bm25_run", "negatives", *SEARCHED])),
+        ({"evaluation__vector_type": "float16"}, ["dense_run", "scores", "vectors"]),
+        ({"evaluation__split": "dev"}, ["dense_run", "query_tokens", "scores"]),
+        ({"evaluation__depth": 10}, ["dense_run", "scores"]),
+        ({"evaluation__measures": ["MRR@10"]}, ["scores"]),
+        ({"evaluation__grade": 2}, ["scores"]),
+        ({"evaluation__kind": "similarity"}, ["similarities"]),
+        ({"evaluation__kind": "bm25"}, ["bm25_run", "scores"]),
+        ({"pretraining__checkpoint_every": 3, "finetuning__log_every": 7}, []),
+        ({"mining__depth": 9, "reranking__depth": 9, "distillation__steps": 9, "auxiliary__questions__steps": 9}, []),
+        ({"final": "retriever1", "finetuning2": {"steps": 9}}, []),
+    ],
+    ids=str,
+)
+def test_a_change_re_runs_only_what_depends_on_it(tiny_recipe, change, again):
+    assert fresh(tiny_recipe, tiny_recipe.with_(**change)) == again
+
+
+def test_a_smaller_collection_keeps_nothing_that_saw_the_larger_one(tiny_recipe):
+    assert not walked(tiny_recipe).keys() & walked(tiny_recipe.with_(collection__test_queries=4)).keys()
+
+
+def test_content_counts_and_places_do_not(own_recipe, tiny_recipe, tmp_path):
+    there = walked(own_recipe)
+    assert there.keys() == walked(tiny_recipe).keys()
+    (tmp_path / "elsewhere").mkdir()
+    moved = own_recipe.with_(collection=str(shutil.move(tmp_path / "tiny", tmp_path / "elsewhere")))
+    assert walked(moved).keys() == there.keys() and moved.digest == own_recipe.digest
+    corpus = tmp_path / "elsewhere" / "tiny" / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("vector", "victor"))
+    assert not walked(moved).keys() & there.keys()
+
+
+def test_pre_training_may_read_other_passages(tiny_recipe, beir_folder, tmp_path):
+    beir_folder(tmp_path / "other", passages=30)
+    elsewhere = tiny_recipe.with_(pretraining__collection=str(tmp_path / "other"))
+    assert fresh(tiny_recipe, elsewhere) == sorted(["passage_tokens", *TRAINED])
+    itself = tiny_recipe.with_(pretraining__collection=tiny_recipe.collection.name)
+    assert walked(itself).keys() == walked(tiny_recipe).keys()
+
+
+def test_a_generator_of_its_own_changes_only_methods_that_read_one(tiny_recipe):
+    assert fresh(tiny_recipe, tiny_recipe.with_(generator="embedded")) == TRAINED
+    masked = tiny_recipe.with_(objective="mlm")
+    assert not fresh(masked, masked.with_(generator="embedded"))
+
+
+def test_queries_of_another_length_change_only_methods_that_read_them(tiny_recipe):
+    for name in objectives.names():
+        recipe = tiny_recipe.with_(objective=name, auxiliary__pseudo_labels__labels="given")
+        reads = objectives.method(name).reads_queries or "questions" in kinds(recipe)
+        assert ("pretrained" in fresh(recipe, recipe.with_(query_length=12))) is reads, name
+
+
+# Retrievers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"finetuning__temperature": 0.05}, {"pooling": "mean"}])
+def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_stage(untrained, change):
+    recipe = untrained.with_(final="pretrained", finetuning__projection=True)
+    one, other = (Pipeline(each).retriever for each in (recipe, recipe.with_(**change)))
+    assert one.kind == other.kind == "untuned" and one.key != other.key
+
+
+def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
+    first, second = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(final="retriever2"))
+    assert second.retriever1.key == first.retriever.key != second.retriever.key
+    assert second.mined.arguments["run"].arguments["encoder"].key == first.retriever.key
+    assert second.retriever.arguments["negatives"].key == second.mined.key
+    assert second.retriever.arguments["start"].key == first.pretrained.key  # always from the same start
+
+
+def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):
+    one, two = (Pipeline(tiny_recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2))
+    assert two.mined.arguments["run"].arguments["encoder"].key == one.retriever.key
+
+
+def test_the_second_retriever_can_have_settings_of_its_own(tiny_recipe):
+    plain = tiny_recipe.with_(final="retriever2")
+    other = plain.with_(finetuning2=plain.finetuning.model_dump() | {"learning_rate": 1e-5})
+    assert fresh(plain, other) == SEARCHED
+    same = plain.with_(finetuning2=plain.finetuning.model_dump())
+    assert not fresh(plain, same)
+
+
+def test_the_pipeline_of_simlms_figure_2(tiny_recipe):
+    pipeline = Pipeline(tiny_recipe.with_(final="distilled"))
+    last, teacher = pipeline.retriever, pipeline.retriever.arguments["teacher"]
+    assert last.arguments["start"].key == pipeline.pretrained.key
+    assert last.arguments["negatives"].key == teacher.arguments["negatives"].key == pipeline.teacher_negatives.key
+    assert teacher.arguments["cross_encoder"].key == pipeline.cross_encoder.key
+    for made in (pipeline.cross_encoder.arguments["negatives"], pipeline.teacher_negatives):
+        assert made.arguments["run"].arguments["encoder"].key == pipeline.retriever2.key
+    reranked = Pipeline(tiny_recipe.with_(final="reranker"))
+    assert reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
+    assert reranked.run.arguments["cross_encoder"].key == pipeline.cross_encoder.key
+
+
+def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path):
+    queries = [json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()]
+    lines = (json.dumps(query | {"answers": ["x"]}) + "\n" for query in queries)
+    (tmp_path / "tiny" / "queries.jsonl").write_text("".join(lines))
+    plain = own_recipe.with_(final="retriever2")
+    bm25, mined = (Pipeline(plain.with_(**{f"{part}__answers": "drop"})) for part in ("negatives", "mining"))
+    assert bm25.bm25_negatives.key != Pipeline(plain).bm25_negatives.key == mined.bm25_negatives.key
+    assert len({bm25.mined.key, mined.mined.key, Pipeline(plain).mined.key}) == 3
+
+
+# Few labels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["simlm", "paq", "pair", "master"])
+def test_few_labels_leave_pre_training_and_what_it_is_made_from_alone(tiny_recipe, name):
+    recipe = tiny_recipe.with_(objective=name)
+    whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
+    assert few.pretrained.key == whole.pretrained.key and few.bm25_negatives.key == whole.bm25_negatives.key
+    assert few.retriever.key != whole.retriever.key
+
+
+def test_the_draw_of_few_labels_is_that_of_the_collection_and_not_of_a_run(tiny_recipe):
+    one, other = (Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever.arguments for seed in (0, 1))
+    assert (one["share"], one["share_seed"]) == (other["share"], other["share_seed"]) == (0.5, 0)
+    drawn_anew = Pipeline(tiny_recipe.with_(few_shot=0.5, collection__passages=40, collection__seed=3))
+    assert drawn_anew.retriever.arguments["share_seed"] == 3
+
+
+def test_the_re_ranker_and_its_teacher_learn_from_the_same_few_labels(tiny_recipe):
+    recipe = tiny_recipe.with_(final="distilled")
+    whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
+    for name in ("retriever1", "retriever2", "cross_encoder", "teacher_scores", "distilled"):
+        shares = [getattr(one, name).arguments["share"] for one in (whole, few)]
+        assert shares == [None, 0.5], name
+
+
+def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
+    class Thousand:
+        passages = range(1000)
+
+        def relevant_rows(self, split):
+            return [np.array([row]) for row in range(1000)]
+
+    drawn = [training_examples(Thousand(), share=share, share_seed=3) for share in (0.05, 0.1, 0.2, 0.5, None)]
+    rows = [set(part.query_rows.tolist()) for part in drawn]
+    assert [len(one) for one in rows] == [50, 100, 200, 500, 1000]
+    assert all(smaller < larger for smaller, larger in pairwise(rows))
+    assert abs(np.mean(list(rows[0])) - 499.5) < 4 * 289 / np.sqrt(50)
+    again, other = (training_examples(Thousand(), share=0.05, share_seed=seed) for seed in (3, 4))
+    assert np.array_equal(again.query_rows, drawn[0].query_rows)
+    assert not np.array_equal(other.query_rows, drawn[0].query_rows)
+    assert len(training_examples(Thousand(), share=1e-6)) == 1
+
+
+# Validation ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_validation_nothing_is_looked_at(untrained):
+    arguments = Pipeline(untrained).retriever.arguments
+    assert arguments["validation_queries"] is arguments["validation_run"] is None
+
+
+def test_a_training_with_looks_is_a_stage_of_its_own(untrained):
+    settings = (None, LOOKS, LOOKS | {"every": 3})
+    keys = {Pipeline(untrained.with_(finetuning__validation=looks)).retriever.key for looks in settings}
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize(("split", "reported", "said"), [("dev", "dev", "reported"), ("train", "test", "trained on")])
+def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split, reported, said):
+    looks = LOOKS | {"split": split}
+    with pytest.raises(InputError, match=rf"finetuning\.validation\.split: .*{said}"):
+        Pipeline(untrained.with_(evaluation__split=reported, finetuning__validation=looks))
+    with pytest.raises(InputError, match=r"distillation\.validation\.split"):
+        Pipeline(untrained.with_(evaluation__split=reported, distillation__validation=looks))
+
+
+def test_dev_queries_may_choose_what_is_reported_on_another_collection(untrained, beir_folder, tmp_path):
+    beir_folder(tmp_path / "other", passages=30)
+    recipe = untrained.with_(finetuning__validation=LOOKS)
+    there = recipe.with_(evaluation__split="dev", evaluation__on=str(tmp_path / "other"))
+    assert Pipeline(there).retriever.key == Pipeline(recipe).retriever.key
+
+
+def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, monkeypatch):
+    recipe = untrained.with_(finetuning__steps=6, finetuning__validation=LOOKS)
+    look = "dr_lib.training.validation.PoolValidation.__call__"
+    scores = iter([0.1, 0.9, 0.2])
+    monkeypatch.setattr(look, lambda *_: {"MRR": np.array([next(scores)])})
+    folder = shared.get(Pipeline(recipe).retriever)
+    log = json.loads((folder / "log.json").read_text())
+    assert [(row["step"], row["score"]) for row in log["validation"]] == [(2, 0.1), (4, 0.9), (6, 0.2)]
+    assert log["kept"] == 4
+    scores = iter([0.1, 0.2, 0.9])
+    to_the_end = Pipeline(recipe.with_(finetuning__validation=LOOKS | {"keep": "last"})).retriever
+    last = load_file(shared.get(to_the_end) / "model" / "model.safetensors")
+    best, beside = (load_file(folder / name / "model.safetensors") for name in ("model", "last/model"))
+    assert any((best[name] != last[name]).any() for name in best)
+    assert all((beside[name] == last[name]).all() for name in best)
+
+
+def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(untrained, shared, monkeypatch):
+    pools = []
+
+    def look(self, *_):
+        pools.append(self.pool)
+        return {"MRR": np.array([0.5])}
+
+    monkeypatch.setattr("dr_lib.training.validation.PoolValidation.__call__", look)
+    pipeline = Pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 5}))
+    shared.get(pipeline.retriever)
+    (pool,) = {id(one): one for one in pools}.values()
+    assert len(pool.query_rows) == 5
+    collection = pipeline.collection
+    dev = collection.queries("dev")["id"][:]
+    relevant = {int(name[1:]) for row in pool.query_rows for name in collection.qrels("dev")[dev[row]]}
+    found = Ranking.open(shared.get(pipeline.bm25_run("dev", 3)) / "ranking").rows[pool.query_rows]
+    assert set(pool.passage_rows.tolist()) == relevant | set(found[found >= 0].tolist())
+
+
+# Cross-encoders -----------------------------------------------------------------------------------------------------
+
+
+def scorer(recipe, negatives=True, loss="listwise", seed=0):
+    pipeline = Pipeline(recipe)
+    listed = pipeline.bm25_negatives if negatives else None
+    return pipeline.cross_encoder_on(listed, pipeline.first_retriever, loss, seed)
+
+
+def test_the_key_of_a_cross_encoder_is_made_of_what_can_change_it(untrained):
+    same = [untrained, untrained.with_(finetuning__temperature=0.5), untrained.with_(seed=4)]
+    (key,) = {scorer(recipe).key for recipe in same}
+    others = [
+        scorer(untrained, negatives=False),
+        scorer(untrained, loss="pointwise"),
+        scorer(untrained, seed=1),
+        scorer(untrained.with_(auxiliary__cross_encoder__r_drop=True)),
+        scorer(untrained.with_(auxiliary__cross_encoder__negatives=2)),
+        scorer(untrained.with_(auxiliary__cross_encoder__start="retriever")),
+        scorer(untrained.with_(title="none")),
+    ]
+    assert len({one.key for one in others} | {key}) == 8
+
+
+def test_another_reader_has_tokens_of_its_own_only_where_its_tokenizer_differs(untrained):
+    recipe = untrained.with_(final="reranker")
+    same, other = (Pipeline(recipe.with_(auxiliary__cross_encoder__model=model)) for model in (recipe.base, "embedded"))
+    assert same.cross_encoder.arguments["passages"].key == same.passages().key
+    assert same.cross_encoder.arguments["queries"].key == same.queries("train").key
+    assert other.cross_encoder.arguments["passages"].key != other.passages().key
+    assert other.run.arguments["queries"].key != other.queries("test").key
+
+
+def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
+    chosen = {"start": "retriever", "learning_rate": 1e-9}
+    recipe = untrained.with_(**{f"auxiliary__cross_encoder__{name}": value for name, value in chosen.items()})
+    stage, retriever = scorer(recipe), Pipeline(recipe).first_retriever
+    assert stage.arguments["start"].stage.key == retriever.key
+    trained = load_file(shared.get(stage) / "model" / "model.safetensors")
+    start = load_file(shared.get(retriever) / "model" / "model.safetensors")
+    common = [name for name in start if f"bert.{name}" in trained]
+    assert len(common) > 30
+    for name in common:
+        torch.testing.assert_close(trained[f"bert.{name}"], start[name], rtol=0, atol=1e-7)
+
+
+# What is refused before anything is built ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"evaluation__split": "tests"}, "tests"),
+        ({"evaluation__measures": ["MMR@10"]}, "MMR@10"),
+        ({"evaluation__measures": ["MRR@10", "accuracy@20"]}, "accuracy@20 needs answers"),
+        ({"evaluation__on": "/nowhere/at/all"}, "nowhere"),
+        ({"base": "/nowhere/at/all"}, "nowhere"),
+        ({"collection": "/nowhere/at/all"}, "nowhere"),
+        ({"passage_length": 200}, r"passage_length: sequences of 200 pieces, but base reads 64"),
+        ({"query_length": 65}, "65 pieces"),
+        ({"finetuning__batch_queries": 100}, r"batch_queries: 12 training queries cannot fill a batch of 100"),
+        ({"few_shot": 0.1}, r"batch_queries: 1 training queries"),
+        ({"negatives__answers": "drop"}, r"negatives\.answers: no training query has an answer"),
+        ({"final": "retriever2", "mining__answers": "drop"}, r"mining\.answers: no training query has an answer"),
+        ({"objective": "ict", "objective__separate": True}, r"finetuning\.shared: pre-training makes two"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_before_anything_runs(tiny_recipe, change, said):
+    with pytest.raises(InputError, match=said):
+        Pipeline(tiny_recipe.with_(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch_queries": 100}, r"auxiliary\.cross_encoder\.batch_queries: 12 training queries"),
+        ({"length": 65}, r"auxiliary\.cross_encoder\.length: sequences of 65 pieces, but base reads 64"),
+        ({"model": "/nowhere/at/all"}, "nowhere"),
+    ],
+)
+def test_a_cross_encoder_that_cannot_be_trained_is_refused_before_anything_runs(tiny_recipe, change, said):
+    changes = {f"auxiliary__cross_encoder__{name}": value for name, value in change.items()}
+    with pytest.raises(InputError, match=said):
+        _ = Pipeline(tiny_recipe.with_(final="reranker", **changes)).evaluation
+    assert Pipeline(tiny_recipe.with_(**changes)).evaluation  # where nothing needs one, nothing is refused
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def masked(tiny_recipe):
+    return tiny_recipe.with_(objective="mlm")
+
+
+def run(recipe, cache, label="row"):
+    return lab.execute(lab.Run("t", label, "smoke", recipe), cache)
+
+
+def test_an_untuned_retriever_has_the_pre_trained_weights(masked, shared):
+    pipeline = Pipeline(masked.with_(final="pretrained"))
+    record = run(pipeline.recipe, shared)
+    before, after = (
+        load_file(shared.get(one) / "model" / "model.safetensors") for one in (pipeline.pretrained, pipeline.retriever)
+    )
+    assert torch.equal(before[f"bert.{QUERY_WEIGHT}"], after[QUERY_WEIGHT])
     assert list(record.training) == ["pretrained"]
 
 
-def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(recipe, cache):
-    way = unfold(recipe.with_(final="retriever2", mining__random_negatives=0))
-    drawn = np.load(cache.get(way.negatives) / "negatives.npy")
-    ranking = Ranking.open(cache.get(way.negatives.inputs["ranking"]) / "ranking")
+def test_mined_negatives_hold_no_positive_and_come_from_the_ranking(masked, shared):
+    pipeline = Pipeline(masked.with_(final="retriever2", mining__random_negatives=0))
+    drawn = np.load(shared.get(pipeline.mined) / "negatives.npy")
+    ranking = Ranking.open(shared.get(pipeline.mined.arguments["run"]) / "ranking")
     for query, (listed, found) in enumerate(zip(drawn, np.asarray(ranking.rows), strict=True)):
-        assert query not in listed
+        assert query not in listed  # query r is about passage r
         assert set(listed[listed >= 0]) <= set(found.tolist())
 
 
-def test_another_round_mines_with_the_retriever_of_the_round_before(recipe):
-    one, two = (unfold(recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2))
-    assert two.negatives.inputs["ranking"].inputs["retriever"].key == one.retriever.key
+def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
+    pipeline = Pipeline(masked.with_(final="retriever2", mining__with_bm25=True))
+    both = np.load(shared.get(pipeline.mined) / "negatives.npy")
+    alone = np.load(shared.get(Pipeline(masked.with_(final="retriever2")).mined) / "negatives.npy")
+    given = np.load(shared.get(pipeline.bm25_negatives) / "negatives.npy")
+    assert np.array_equal(both[:, :6], alone)
+    expected = [[-1 if row in first else row for row in own] for first, own in zip(alone, given, strict=True)]
+    assert both[:, 6:].tolist() == expected
 
 
-def test_the_second_retriever_can_have_settings_of_its_own(recipe):
-    plain = recipe.with_(final="retriever2")
-    other = plain.with_(second=plain.finetuning.model_dump() | {"learning_rate": 1e-5})
-    assert unfold(plain).retriever.key != unfold(other).retriever.key
-    assert unfold(plain).negatives.key == unfold(other).negatives.key
+def test_the_second_retriever_runs(masked, shared):
+    assert 0 <= run(masked.with_(final="retriever2"), shared).means["MRR@10"] <= 1
 
 
-def test_bm25_negatives_can_be_put_behind_the_mined_ones(recipe, cache):
-    way = unfold(recipe.with_(final="retriever2", mining__with_bm25=True))
-    both = np.load(cache.get(way.negatives) / "negatives.npy")
-    assert both.shape[1] == 6 + 6
-    for listed in both:
-        kept = listed[listed >= 0]
-        assert len(set(kept.tolist())) == len(kept)
-
-
-def test_joined_lists_keep_each_passage_once():
-    joined = joined_lists(np.array([[4, 7], [1, -1]]), np.array([[7, 9], [2, 1]]))
-    assert joined.tolist() == [[4, 7, -1, 9], [1, -1, 2, -1]]
-
-
-@pytest.mark.parametrize("build", [build_mined, build_negatives])
-def test_passages_that_hold_the_answer_can_be_dropped(tmp_path, build):
-    import datasets
-
-    texts = ["In Paris.", "In Rome.", "paris again", "Berlin"]
-    columns = {"id": list("abcd"), "title": [""] * 4, "text": texts, "doc": [""] * 4, "position": [0] * 4}
-    queries = datasets.Dataset.from_dict({"id": ["q"], "text": ["where"], "answers": [["Paris"]]})
-    judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
-    collection = Collection("t", "0" * 64, {}, datasets.Dataset.from_dict(columns), queries, {"train": judged})
-    rows, scores = np.array([[2, 0, 1, 3]]), np.array([[4.0, 3.0, 2.0, 1.0]])
-    (tmp_path / "in").mkdir()
-    Ranking(["q"], rows, scores).save(tmp_path / "in" / "ranking")
-    options, found = {"depth": 3, "random_negatives": 0, "seed": 0}, {}
-    for answers in ("keep", "drop"):
-        folder = tmp_path / answers
-        folder.mkdir()
-        told = {"options": options, "answers": answers}
-        if build is build_negatives:
-            told = {"options": options | ({"answers": "drop"} if answers == "drop" else {}), "split": "train"}
-        build(folder, {"ranking": tmp_path / "in"}, collection=collection, **told)
-        found[answers] = set(np.load(folder / "negatives.npy")[0].tolist())
-    assert found == {"keep": {1, 2, 3}, "drop": {1, 3, -1}}
-
-
-def test_dropping_answers_is_a_choice_of_its_own_for_either_kind_of_negatives(recipe, tmp_path):
-    asked = [json.loads(line) for line in (tmp_path / "tiny" / "queries.jsonl").read_text().splitlines()]
-    (tmp_path / "tiny" / "queries.jsonl").write_text("".join(json.dumps(q | {"answers": ["x"]}) + "\n" for q in asked))
-    second = recipe.with_(final="retriever2")
-    plain, bm25, mined = (
-        unfold(second.with_(**change)).negatives
-        for change in ({}, {"negatives__answers": "drop"}, {"mining__answers": "drop"})
-    )
-    assert "answers" not in plain.inputs["ranking"].inputs["retriever"].inputs["negatives"].params
-    assert len({plain.key, bm25.key, mined.key}) == 3
-    assert plain.params == bm25.params != mined.params
-
-
-@pytest.mark.parametrize(("part", "final"), [("negatives", "retriever1"), ("mining", "retriever2")])
-def test_answers_cannot_be_dropped_where_there_are_none(recipe, part, final):
-    with pytest.raises(InputError, match=f"{part}.answers: no training query has an answer"):
-        unfold(recipe.with_(final=final, **{f"{part}__answers": "drop"}))
-
-
-@pytest.fixture
-def whole(recipe):
-    makers = {"steps": 2, "batch_queries": 4, "negatives": 2, "length": 48, "precision": "fp32"}
-    student = {"steps": 2, "batch_queries": 4, "negatives": 2, "precision": "fp32", "listed": 3}
-    return recipe.with_(makers__cross_encoder=makers, distillation=student, reranking__depth=6)
-
-
-def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(whole, cache):
-    second, reranked = unfold(whole.with_(final="retriever2")), unfold(whole.with_(final="reranker"))
-    assert reranked.run.inputs["run"].key == second.run.key
-    before, after = (Ranking.open(cache.get(way.run) / "ranking") for way in (second, reranked))
+def test_the_re_ranked_run_keeps_the_passages_of_the_second_retriever(masked, shared):
+    second, reranked = (Pipeline(masked.with_(final=final)) for final in ("retriever2", "reranker"))
+    record = run(reranked.recipe, shared)
+    assert {"cross_encoder", "retriever"} <= record.training.keys()
+    before, after = (Ranking.open(shared.get(one.run) / "ranking") for one in (second, reranked))
+    assert after.query_ids == before.query_ids
     first, moved = np.asarray(before.rows), np.asarray(after.rows)
     np.testing.assert_array_equal(np.sort(first[:, :6]), np.sort(moved[:, :6]))
     np.testing.assert_array_equal(first[:, 6:], moved[:, 6:])
+    assert CrossEncoder.from_pretrained(shared.get(reranked.cross_encoder) / "model").settings.length == 40
 
 
-def test_the_distilled_retriever_learns_from_the_re_rankers_scores(whole, cache):
-    way = unfold(whole.with_(final="distilled"))
-    teacher = way.retriever.inputs["teacher"]
-    assert teacher.inputs["negatives"].key == way.retriever.inputs["negatives"].key == way.negatives.key
-    assert way.retriever.inputs["pretrained"].key == unfold(whole).pretrained.key
-    listed = np.load(cache.get(way.negatives) / "negatives.npy")
-    scored = np.load(cache.get(teacher) / "negatives.npy")
-    assert listed.shape == scored.shape == (12, 3)
-    assert np.isfinite(scored[listed >= 0]).all()
-    assert (cache.get(way.retriever) / "model" / "model.safetensors").is_file()
-    assert 0 <= Scores.load(cache.get(way.evaluation) / "scores.json").mean("MRR@10") <= 1
+def test_the_distilled_retriever_learns_from_the_re_rankers_scores(masked, shared):
+    pipeline = Pipeline(masked.with_(final="distilled"))
+    assert 0 <= run(pipeline.recipe, shared).means["MRR@10"] <= 1
+    listed = np.load(shared.get(pipeline.teacher_negatives) / "negatives.npy")
+    teacher = TeacherScores.open(shared.get(pipeline.teacher_scores))
+    assert listed.shape == teacher.negatives.shape == (12, 3)
+    assert np.isfinite(teacher.positives).all() and (np.isnan(teacher.negatives) == (listed < 0)).all()
 
 
-def test_an_unknown_end_is_refused_with_the_list(recipe):
-    with pytest.raises(InputError, match="retriever1"):
-        recipe.with_(final="retriever3")
+def test_few_examples_are_some_of_all(tiny_recipe):
+    collection = lab.open_sample(tiny_recipe.collection)
+    whole, few = training_examples(collection), training_examples(collection, share=0.5)
+    assert (len(whole), len(few)) == (12, 6) and set(few.query_rows) < set(whole.query_rows)
+    assert np.array_equal(few.positives, whole.positives[np.searchsorted(whole.query_rows, few.query_rows)])
 
 
-def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(whole, cache, tmp_path):
-    job = Job("t", "distilled", "smoke", whole.with_(final="distilled"))
-    record = run_job(job, cache, unfold_checks)
-    found = load_record(record.save(tmp_path / "records"))
-    assert len(found.query_ids) == 12
-    assert found.keys["evaluation"] == unfold_checks(job.recipe).evaluation.key
-    assert {"retriever 1: MRR@10", "mined: BM25 lists them too", "lists: teacher puts a positive first"} <= {
-        *found.means
+def test_two_encoders_are_trained_and_searched_with(untrained, shared):
+    record = run(untrained.with_(finetuning__shared=False), shared)
+    assert set(record.training["retriever"]["weights"]) == {
+        "model/model.safetensors",
+        "passage_model/model.safetensors",
     }
-    assert "mined: hold an answer" not in found.means  # these queries have none
-    assert all(0 <= mean <= 1 for mean in found.means.values())
 
 
-def test_mined_negatives_are_compared_with_documents_bm25_and_answers(tmp_path):
-    import datasets
-
-    columns = {"id": list("abcd"), "title": [""] * 4, "text": ["In Rome.", "Paris", "paris again", "Berlin"]}
-    passages = datasets.Dataset.from_dict({**columns, "doc": ["x", "y", "x", ""], "position": [0, 0, 1, 0]})
-    queries = datasets.Dataset.from_dict({"id": ["p", "q"], "text": ["?", "where"], "answers": [[], ["Paris"]]})
-    judged = datasets.Dataset.from_dict({"query": ["p", "q"], "passage": ["d", "a"], "grade": [1, 1]})
-    collection = Collection("t", "0" * 64, {}, passages, queries, {"train": judged})
-    for name, lists in (("mined", [[0, 1], [2, 3]]), ("bm25", [[1, 2], [3, -1]])):
-        (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "negatives.npy", np.array(lists))
-    found = mined_values({name: tmp_path / name for name in ("mined", "bm25")}, collection, np.array([1]))
-    assert {name: values.tolist() for name, values in found.items()} == {
-        "mined: from a positive's document": [0.5], "mined: BM25 lists them too": [0.5], "mined: hold an answer": [0.5]
-    }  # fmt: skip
+def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained, shared):
+    pipeline = Pipeline(untrained.with_(query_length=5, query_side="left"))
+    shared.get(pipeline.run)
+    encoder = DenseEncoder.from_pretrained(shared.get(pipeline.retriever) / "model")
+    assert encoder.settings.query_side == "left"
+    store = TokenStore.open(shared.get(pipeline.queries("test")) / "store")
+    assert (store.lengths(99, "none") > 5).any()
+    last = store.batch(np.arange(len(store)), max_length=5, title="none", side="left")
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(encoder.eval()(last), dim=1).numpy()
+    np.testing.assert_allclose(np.load(shared.get(pipeline.run) / "queries.npy"), expected, atol=1e-4)
 
 
-def test_only_a_distilled_pipeline_can_be_checked(whole):
-    with pytest.raises(InputError, match="no teacher"):
-        unfold_checks(whole)
+def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
+    recipe = tiny_recipe.with_(objective="ict", objective__one_sentence="span", finetuning__shared=False)
+    one, two = Pipeline(recipe), Pipeline(recipe.with_(objective__separate=True))
+    assert one.pretrained.key != two.pretrained.key
+    made, tuned = shared.get(two.pretrained), shared.get(two.retriever)
+    start = {name: load_file(made / name / "model.safetensors") for name in ("model", "passage_model")}
+    weight = f"bert.{QUERY_WEIGHT}"
+    assert not torch.equal(start["model"][weight], start["passage_model"][weight])
+    for name, tensors in start.items():
+        found = load_file(tuned / name / "model.safetensors")[QUERY_WEIGHT]
+        nearest = min(start, key=lambda other: (start[other][weight] - found).abs().sum())
+        assert nearest == name and not torch.equal(tensors[weight], found)
+    bare = shared.get(Pipeline(recipe.with_(objective__separate=True, final="pretrained")).retriever)
+    assert (bare / "passage_model" / "model.safetensors").is_file()
 
 
-def test_bm25_leaves_a_record_of_its_own(recipe, cache):
-    record = run_job(Job("t", "BM25", "smoke", recipe.with_(objective="none")), cache, unfold_bm25)
-    assert record.keys["evaluation"] == unfold_bm25(recipe).evaluation.key
-    assert not record.training and record.means["MRR@10"] > 0.6
+def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shared, tmp_path):
+    lines = [
+        json.dumps(
+            {
+                "question": f"what is {row}",
+                "positive_ctxs": [{"title": "", "text": f"text of {row}"}],
+                "hard_negative_ctxs": [],
+            }
+        )
+        for row in range(12)
+    ]
+    (tmp_path / "paq.jsonl").write_text("\n".join(lines) + "\n")
+    recipe = tiny_recipe.with_(
+        objective="paq",
+        objective__projection=True,
+        auxiliary__paq_pairs__file=str(tmp_path / "paq.jsonl"),
+        finetuning__projection=True,
+        finetuning__learning_rate=1e-9,
+    )
+    with_it, without = Pipeline(recipe), Pipeline(recipe.with_(finetuning__projection=None))
+    assert with_it.pretrained.key == without.pretrained.key and with_it.retriever.key != without.retriever.key
+    made, tuned = (load_extra(shared.get(one) / "model") for one in (with_it.pretrained, with_it.retriever))
+    assert made.keys() == tuned.keys()
+    for name, tensor in made.items():
+        torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
+    assert not load_extra(shared.get(without.retriever) / "model")

@@ -89,7 +89,9 @@ def test_a_task_says_what_kind_of_evaluation_it_is():
 
 
 def test_what_is_measured_is_part_of_the_digest():
-    kinds = [Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")]
+    kinds = [
+        Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")
+    ]
     assert len({recipe.digest for recipe in kinds}) == 4
 
 
