@@ -5,6 +5,7 @@ lose the others; what a budget did not allow is said, and the next call continue
 """
 
 import datetime
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -29,6 +30,7 @@ from dr_lib.training import TrainLog, machine
 COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
 BM25 = "BM25"
+TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +49,13 @@ class Run:
 
 
 def execute(run: Run, cache: Cache) -> Record:
-    """Build whatever a run ends with and is not there yet, and describe the stages that this end rests on."""
-    recipe, pipeline = run.recipe, Pipeline(run.recipe)
-    scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
+    """Build whatever a run ends with and is not there yet, and describe the stages that this end rests on.
+
+    Threads of one process take turns, so that each run has the numbers that it has alone.
+    """
+    with TURNS:
+        recipe, pipeline = run.recipe, Pipeline(run.recipe)
+        scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
     stages = pipeline.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
     logs = {name: cache.folder(one) / "log.json" for name, one in stages.items()}
@@ -182,7 +188,8 @@ class Study:
         seeds: seeds to run each recipe with; the first seed of all recipes comes before the second of any.
         scale: name of the scale, for the records.
         minutes: time budget of one call of `run`; None for no limit.
-        executor: any `concurrent.futures` executor; None runs one after the other in this process.
+        executor: any `concurrent.futures` executor, of processes or machines (threads would take turns); None runs one
+            after the other in this process.
         at_once: how many runs may be under way with an executor; default its number of workers, else one.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.

@@ -1,143 +1,223 @@
-"""Studies: each run once, failures by label, the budget kept, any executor, what is left said and continued."""
+"""Studies: every run once, failures by label, the budget kept, any executor, and what is left is continued."""
 
 import json
+import pickle
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
-import numpy as np
 import pytest
 
+from dr_lib import lab
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores
-from dr_lib.lab.budget import Estimates
-from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.stage import Stage
-from dr_lib.lab.study import Study, StudyError
-from dr_lib.lab.way import Way, unfold
+from dr_lib.files import json_digest
+from dr_lib.lab import Study, StudyError
+from dr_lib.lab.study import versions_of
+from dr_lib.stages import Cache, Estimates, Stage
 
-RATES = {f"{rate:.0%}": rate for rate in (0.15, 0.3, 0.45)}
-
-
-def last_stage(recipe: Recipe) -> Stage:
-    """A shared stage, one that is slow and one that is quick; a rate of 45 % fails."""
-    rate = recipe.objective.params["rate"]
-
-    def train(folder: Path, inputs: dict[str, Path]) -> None:
-        time.sleep(0.05)
-        if rate == 0.45:
-            raise RuntimeError("loss of step 3 is not finite")
-        (folder / "rate.json").write_text(json.dumps(rate))
-
-    def score(folder: Path, inputs: dict[str, Path]) -> None:
-        Scores(["q"], {"MRR@10": np.array([1.0])}).save(folder / "scores.json")
-
-    shared = Stage("tokens", 1, {}, lambda folder, inputs: None)
-    trained = Stage("trained", 1, {"rate": rate, "seed": recipe.seed}, train, {"tokens": shared}, cost=10.0)
-    return Stage("evaluation", 1, {}, score, {"trained": trained})
+LABELS = {"first": {}, "mean": {"pooling": "mean"}, "float16": {"evaluation__vector_type": "float16"}}
 
 
 @pytest.fixture
-def study(tmp_path, cache, tiny_recipe):
-    way = unfold(tiny_recipe)
+def quick(tiny_recipe):
+    """A recipe without any training."""
+    return tiny_recipe.with_(objective="none", final="pretrained")
 
-    def trial(recipe: Recipe) -> Way:
-        return replace(way, recipe=recipe, evaluation=last_stage(recipe))
 
-    def make(labels=("15%", "30%"), **options) -> Study:
+@pytest.fixture
+def broken(quick, tmp_path):
+    """A recipe that fails once it runs: one of its files has a line too few columns."""
+    (tmp_path / "task").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "task" / f"{split}.tsv").write_text("x\t1\n")
+    nlu = {"task": "cola", "folder": str(tmp_path / "task"), "length": 16}
+    return quick.with_(evaluation=quick.evaluation.model_dump() | {"kind": "nlu", "nlu": nlu})
+
+
+@pytest.fixture
+def study(quick, cache, tmp_path):
+    """`study(labels, seeds=[0])`; another recipe may stand beside the labels."""
+
+    def make(labels=("first", "mean"), more=None, **options) -> Study:
         options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records", "progress": False} | options
-        recipes = {label: tiny_recipe.with_(objective="mlm", objective__rate=RATES[label]) for label in labels}
-        return Study("simlm/test", recipes, unfold=trial, **options)
+        recipes = {label: quick.with_(**LABELS[label]) for label in labels}
+        return Study("simlm/test", recipes | (more or {}), **options)
 
     return make
 
 
-def test_every_label_and_seed_gets_a_record(study):
-    result = study(seeds=[0, 1]).run()
-    assert {label: sorted(by_seed) for label, by_seed in result.records.items()} == {"15%": [0, 1], "30%": [0, 1]}
+def kinds(cache: Cache) -> list[str]:
+    return [name.rsplit("-", 1)[0] for name in cache.built]
+
+
+def count(result: lab.StudyResult) -> int:
+    return sum(map(len, result.records.values()))
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_label_and_seed_gets_a_record_and_seeds_take_turns(study):
+    whole = study(seeds=[0, 1])
+    assert [(run.label, run.recipe.seed) for run in whole.planned] == [
+        ("first", 0),
+        ("mean", 0),
+        ("first", 1),
+        ("mean", 1),
+    ]
+    result = whole.run()
+    assert {label: sorted(by_seed) for label, by_seed in result.records.items()} == {"first": [0, 1], "mean": [0, 1]}
+    assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {
+        "first": [0, 1],
+        "mean": [0, 1],
+    }
     assert result.pending == []
 
 
-def test_a_second_call_runs_nothing(study, cache):
-    study(seeds=[0, 1]).run()
-    built = len(cache.built)
+def test_configurations_share_stages_and_a_second_call_runs_nothing(study, cache):
+    first = study(seeds=[0, 1]).run()
+    built = kinds(cache)
+    assert (built.count("passage_tokens"), built.count("query_tokens"), built.count("untuned")) == (1, 1, 4)
     again = study(seeds=[0, 1]).run()
-    assert len(cache.built) == built
-    assert sum(map(len, again.runs().values())) == 4
+    assert kinds(cache) == built and again.runs() == first.runs()
 
 
-def test_configurations_share_stages(study, cache):
-    study(seeds=[0, 1]).run()
-    kinds = [name.split("-")[0] for name in cache.built]
-    assert (kinds.count("tokens"), kinds.count("trained")) == (1, 4)
+def test_without_its_records_a_finished_study_builds_nothing_either(study, cache, tmp_path):
+    first, built = study().run(), kinds(cache)
+    again = study(records=tmp_path / "others").run()
+    assert kinds(cache) == built
+    assert [one.scores for (one,) in again.runs().values()] == [one.scores for (one,) in first.runs().values()]
 
 
-def test_a_new_seed_adds_only_its_own_runs(study, cache):
+def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick):
     study(seeds=[0]).run()
     built = len(cache.built)
     study(seeds=[0, 1]).run()
-    assert len(cache.built) - built == 4  # trained and evaluation of two labels
+    assert sorted(kinds(cache)[built:]) == sorted(2 * ["untuned", "vectors", "dense_run", "scores"])
+    built = len(cache.built)
+    changed = study((), {"first": quick.with_(evaluation__depth=10)}).run()
+    assert sorted(kinds(cache)[built:]) == ["dense_run", "scores"]
+    assert changed.records["first"][0].recipe["evaluation"]["depth"] == 10
 
 
-def test_a_failed_run_is_named_and_loses_no_other(study):
-    with pytest.raises(StudyError, match=r"45% \(seed 0\).*not finite") as error:
-        study(labels=["15%", "45%", "30%"]).run()
-    assert sorted(error.value.result.records) == ["15%", "30%"]
-    assert sorted(study().run().records) == ["15%", "30%"]
+def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
+    record = lab.execute(lab.Run("simlm/test", "row", "smoke", tiny_recipe), shared)
+    text = record.save(tmp_path / "records").read_text()
+    pipeline = lab.Pipeline(tiny_recipe)
+    assert str(tmp_path.parent) not in text and tiny_recipe.collection.name not in text
+    assert (record.recipe_digest, record.seed, record.label) == (tiny_recipe.digest, 0, "row")
+    assert record.keys == {name: one.key for name, one in pipeline.stages().items()}
+    assert {"passage_tokens", "negatives", "pretrained", "retriever", "vectors", "run", "evaluation"} <= {*record.keys}
+    assert record.keys["evaluation"] == pipeline.evaluation.key
+    assert record.code.keys() == {*record.keys, "method"} and record.code["run"] == pipeline.run.code
+    facts = record.data["collection"]
+    assert (facts["name"], facts["digest"]) == ("tiny", pipeline.collection.digest)
+    assert (facts["passages"], facts["train_queries"], facts["test_queries"]) == (40, 12, 6)
+    assert record.data["base"]["name"] == record.data["generator"]["name"] == "base"
+    assert len(record.per_query("MRR@10")) == 6
+    assert record.means["MRR@10"] == pytest.approx(record.per_query("MRR@10").mean())
+    assert set(record.training) == {"pretrained", "retriever"}
+    assert record.training["pretrained"]["weights"]["model/model.safetensors"]
+    assert record.training["retriever"]["curve"]["step"]
+    assert record.versions["torch"] and record.seconds["retriever"] > 0
 
 
-def test_nothing_is_started_that_would_not_finish(study, cache):
-    study(labels=["15%"]).run()
-    for manifest in cache.root.glob("trained-*/manifest.json"):  # as if training had taken ten minutes
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"seconds": 600.0}))
-    result = study(labels=["15%", "30%"], seeds=[0, 1], minutes=5).run()
-    assert sorted(result.records) == ["15%"]
-    assert result.pending == [("30%", 0), ("15%", 1), ("30%", 1)]
-    assert study(labels=["15%", "30%"], seeds=[0, 1], minutes=50).run().pending == []
+def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_the_labels(tiny_recipe):
+    pipeline = lab.Pipeline(tiny_recipe.with_(objective="pair", final="reranker"))
+    found = {one.key for one in pipeline.evaluation.walk() if one.kind == "cross_encoder"}
+    assert len(found) == 2 and pipeline.stages()["cross_encoder"].key == pipeline.cross_encoder.key
 
 
-def test_no_time_starts_nothing_and_unknown_durations_start_one_run(study):
-    assert len(study(minutes=0).run().pending) == 2
-    assert study(minutes=1).run().pending == []
+def test_versions_that_differ_between_stages_are_all_named():
+    manifests = [{"versions": {"torch": "1", "numpy": "2"}}, {"versions": {"torch": "3"}}]
+    assert versions_of(manifests) == {"numpy": "2", "torch": "1 and 3"}
 
 
-def test_pending_runs_are_told_with_the_time_they_need(study, cache, capsys):
-    study(labels=["15%"]).run()
-    study(minutes=0).run()
-    assert "1 runs pending" in capsys.readouterr().out
+# Failures -----------------------------------------------------------------------------------------------------------
 
 
-def test_any_executor_runs_side_by_side(study):
-    with ThreadPoolExecutor(2) as pool:
-        result = study(seeds=[0, 1], executor=pool).run()
-    assert sum(map(len, result.runs().values())) == 4
+def test_a_failed_run_is_named_and_loses_no_other(study, broken, quick, tmp_path):
+    with pytest.raises(StudyError, match=r"broken \(seed 0\): InputError: .*train\.tsv") as error:
+        study(["first"], {"broken": broken, "BM25": quick.with_(evaluation__kind="bm25")}).run()
+    assert sorted(error.value.result.records) == ["BM25", "first"]
+    assert list(error.value.result.failures) == [("broken", 0)]
+    assert len(lab.load_records(tmp_path / "records")) == 2
 
 
-def test_an_executor_keeps_the_failures_apart_too(study):
-    with ThreadPoolExecutor(3) as pool, pytest.raises(StudyError) as error:
-        study(labels=["15%", "45%", "30%"], executor=pool).run()
-    assert list(error.value.result.failures) == [("45%", 0)]
+def test_a_recipe_that_cannot_run_stops_the_study_before_anything_has_started(study, quick, cache):
+    with pytest.raises(InputError, match="MMR@10"):
+        study(["first"], {"wrong": quick.with_(evaluation__measures=["MMR@10"])}).run()
+    assert cache.built == []
 
 
 def test_an_empty_study_is_refused(study):
-    with pytest.raises(InputError, match="nothing to run"):
-        study(labels=[])
+    for options in ({"labels": []}, {"seeds": []}):
+        with pytest.raises(InputError, match="nothing to run"):
+            study(**options)
+
+
+# Budget -------------------------------------------------------------------------------------------------------------
+
+
+def took(cache: Cache, kind: str, seconds: float) -> None:
+    """Let finished stages say that they have taken so long."""
+    for path in cache.root.glob(f"{kind}-*/manifest.json"):
+        content = json.loads(path.read_text()) | {"seconds": seconds}
+        content.pop("checksum")
+        path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
+
+
+def test_nothing_is_started_that_would_not_finish(study, cache):
+    study(["first"]).run()
+    took(cache, "vectors", 600.0)
+    result = study(seeds=[0, 1], minutes=5).run()
+    assert sorted(result.records) == ["first"]
+    assert result.pending == [("mean", 0), ("first", 1), ("mean", 1)]
+    assert study(seeds=[0, 1], minutes=50).run().pending == []
+
+
+def test_what_still_fits_is_run_though_an_earlier_one_does_not(study, cache):
+    study(["first"]).run()
+    took(cache, "vectors", 600.0)
+    bm25 = study(["first"]).planned[0].recipe.with_(evaluation__kind="bm25")
+    study((), {"BM25": bm25.with_(seed=3)}).run()  # so that its duration is known
+    result = study(["mean"], {"BM25": bm25}, minutes=5).run()
+    assert result.pending == [("mean", 0)] and list(result.records) == ["BM25"]
+
+
+def test_no_time_starts_nothing_and_unknown_durations_start_one_run_at_a_time(study):
+    assert len(study(minutes=0).run().pending) == 2
+    assert study(minutes=10).run().pending == []
+
+
+def test_pending_runs_are_told_with_the_time_they_need(study, cache, capsys):
+    study(["first"]).run()
+    took(cache, "vectors", 600.0)
+    study(minutes=0).run()
+    assert "1 runs pending for lack of time; they need about 10 min: mean (seed 0)" in capsys.readouterr().out
+
+
+def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
+    study([], {"row": tiny_recipe}, minutes=0).run()
+    assert "1 runs to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
 
 
 def manifest(kind: str, seconds: float, cost: float, family: str = "", resumed: bool = False) -> dict:
     return {"kind": kind, "family": family, "seconds": seconds, "cost": cost, "resumed": resumed}
 
 
-def stage(kind: str, cost: float, family: str = "") -> Stage:
-    return Stage(kind, 1, {}, lambda folder, inputs: None, cost=cost, family=family)
+def stage(kind: str, cost: float, family: str = "", **arguments) -> Stage:
+    def body(folder, **inputs): ...
+
+    body.__name__ = kind
+    return Stage(body, arguments).costs(cost, family)
 
 
-def test_estimates_scale_with_cost_inside_a_family():
+def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_out():
     past = [
         manifest("train", 10, 100, "mlm"),
         manifest("train", 90, 100, "simlm"),
-        manifest("train", 1, 100, "mlm", True),
+        manifest("train", 1, 100, "mlm", resumed=True),
     ]
     estimates = Estimates(past)
     assert estimates.seconds(stage("train", 200, "mlm")) == 20
@@ -148,9 +228,89 @@ def test_estimates_scale_with_cost_inside_a_family():
 
 def test_what_remains_counts_unfinished_stages_only(cache):
     first = stage("tokens", 5.0)
-    last = Stage("train", 1, {}, lambda folder, inputs: None, {"tokens": first}, cost=10.0)
+    last = stage("train", 10.0, passages=first)
     estimates = Estimates([manifest("tokens", 5, 5), manifest("train", 30, 10)])
-    assert estimates.remaining(last, cache) == 35
+    assert estimates.remaining([last, first], cache) == 35
     cache.get(first)
-    assert estimates.remaining(last, cache) == 30
-    assert Estimates([]).remaining(last, cache) is None
+    assert estimates.remaining([last], cache) == 30
+
+
+# Executors ----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe, tmp_path):
+    more = {f"{rate}": tiny_recipe.with_(dropout=0.3, finetuning__learning_rate=rate) for rate in (1e-3, 2e-3)}
+    with ThreadPoolExecutor(3) as pool:
+        together = study(["first"], more, executor=pool).run().runs()
+    elsewhere = {"cache": Cache(tmp_path / "alone", announce=lambda line: None), "records": tmp_path / "others"}
+    alone = study(["first"], more, **elsewhere).run().runs()
+    assert {label: one.scores for label, (one,) in together.items()} == {
+        label: one.scores for label, (one,) in alone.items()
+    }
+
+
+def test_an_executor_keeps_the_failures_apart_too(study, broken):
+    with ThreadPoolExecutor(2) as pool, pytest.raises(StudyError) as error:
+        study(more={"broken": broken}, executor=pool).run()
+    assert list(error.value.result.failures) == [("broken", 0)] and count(error.value.result) == 2
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 3), ({"at_once": 2}, 2)])
+def test_so_many_runs_are_under_way_at_once(study, monkeypatch, options, most):
+    under_way, seen = [], []
+
+    def execute(run, cache):
+        under_way.append(run)
+        seen.append(len(under_way))
+        time.sleep(0.05)
+        under_way.remove(run)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr("dr_lib.lab.study.execute", execute)
+    with ThreadPoolExecutor(3) as pool, pytest.raises(StudyError):
+        study(seeds=[0, 1, 2, 3], executor=pool, **options).run()
+    assert len(seen) == 8 and max(seen) <= most
+
+
+class Posting(Executor):
+    """Sends what is submitted through a pickle, as processes and machines do."""
+
+    def submit(self, function, /, *arguments, **named):
+        sent, given, more = pickle.loads(pickle.dumps((function, arguments, named)))
+        future: Future = Future()
+        future.set_result(sent(*given, **more))
+        return future
+
+
+def test_what_is_submitted_can_be_sent_to_another_process(quick, tmp_path):
+    result = Study("simlm/test", {"first": quick}, scale="smoke", executor=Posting(), progress=False).run()
+    assert count(result) == 1
+    assert lab.find_record("simlm/test", scale="smoke").label == "first"
+
+
+class Breaking(Executor):
+    """A pool whose processes are killed while the second run is under way; it takes no other."""
+
+    def __init__(self):
+        self.taken = 0
+
+    def submit(self, function, /, *arguments, **named):
+        self.taken += 1
+        if self.taken > 2:
+            raise BrokenProcessPool("a child process terminated abruptly")
+        future: Future = Future()
+        if self.taken == 2:
+            future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+        else:
+            future.set_result(function(*arguments, **named))
+        return future
+
+
+def test_a_pool_that_breaks_loses_no_record_and_the_next_call_goes_on(study, tmp_path):
+    labels = ["first", "mean", "float16"]
+    with pytest.raises(StudyError, match="terminated abruptly") as error:
+        study(labels, executor=Breaking()).run()
+    assert list(error.value.result.records) == ["first"]
+    assert list(error.value.result.failures) == [("mean", 0), ("float16", 0)]
+    assert len(lab.load_records(tmp_path / "records")) == 1
+    assert count(study(labels).run()) == 3
