@@ -38,7 +38,7 @@ OWN_CODE = {
     "models.Decoder.forward": PRETRAINED,
     "models.hidden_states": [*PRETRAINED, *RETRIEVERS, "whole: cross_encoder"],
     "models.CrossEncoder.forward": ["whole: cross_encoder"],
-    "models.DenseEncoder.pooled": RETRIEVERS,
+    "models.DenseEncoder.forward": RETRIEVERS,
     "training.train": [*PRETRAINED, *RETRIEVERS, "whole: cross_encoder"],
     "tokens.TokenStore.build": ["passages", "queries", "cdmae: importances"],
     "materials.average_mutual_information": ["cdmae: importances"],
