@@ -129,7 +129,7 @@ def test_equal_texts_under_other_titles_are_no_duplicates(beir_folder, cache):
 
 def test_a_folder_without_judgements_is_text_for_pretraining(beir_folder, cache):
     collection = collections.load(beir_folder(qrels=None), cache=cache)
-    assert collection.splits == () and len(collection.text_for_pretraining()) == 4
+    assert collection.splits == () and len(collection.passages) == 4
     assert len(collection.queries()) == 3
     with pytest.raises(InputError, match="no judgements"):
         collection.queries("test")
