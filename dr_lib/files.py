@@ -45,7 +45,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("no such file", where=path, fix="Check the path, or run the step that writes it.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
         line = getattr(error, "lineno", "?")
         raise InputError(
             f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it."

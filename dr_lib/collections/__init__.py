@@ -6,15 +6,23 @@ passages without questions: a JSON Lines file, a folder of text files.
 `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
 
-from dr_lib.collections.beir import GENERATED, query_text, read_lines, read_records
-from dr_lib.collections.collection import Collection
-from dr_lib.collections.dialogue import CandidateSet, dialogue_file, load_candidates, read_exchanges
-from dr_lib.collections.dialogue_formats import Exchange
-from dr_lib.collections.loading import load
-from dr_lib.collections.made import made_dialogues, made_sentence_pairs
-from dr_lib.collections.rows import document_numbers, id_chunks, judged_rows, rows_of
-from dr_lib.collections.source import Judgement, Query
-from dr_lib.collections.writing import write_folder
+from pathlib import Path
+
+from dr_lib.collections import beir, kilt, plain, pydocs, squad
+from dr_lib.collections.beir import GENERATED, query_text, read_lines, read_records, write_folder
+from dr_lib.collections.collection import Collection, document_numbers, id_chunks, judged_rows, rows_of
+from dr_lib.collections.dialogue import (
+    CandidateSet,
+    Exchange,
+    dialogue_file,
+    load_candidates,
+    made_dialogues,
+    made_sentence_pairs,
+    read_exchanges,
+)
+from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
+from dr_lib.errors import InputError
+from dr_lib.places import cache_root, data_root, find_data
 
 __all__ = [
     "GENERATED",
@@ -22,11 +30,13 @@ __all__ = [
     "Collection",
     "Exchange",
     "Judgement",
+    "Passage",
     "Query",
     "dialogue_file",
     "document_numbers",
     "id_chunks",
     "judged_rows",
+    "kilt",
     "load",
     "load_candidates",
     "made_dialogues",
@@ -38,3 +48,69 @@ __all__ = [
     "rows_of",
     "write_folder",
 ]
+
+
+def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = False) -> Collection:
+    """Open a collection by name; at the first load it is read, checked and kept in Arrow files in the cache.
+
+    Args:
+        name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout (or with the
+            official files of SQuAD or KILT), or the name of such a folder under ``DR_DATA``. Passages without
+            questions may also be a JSON Lines file or a folder of text files.
+        cache: folder of parsed collections; by default ``collections`` in the cache.
+        allow_duplicates: keep (and count) passages with title and text of another one. By default a folder that has
+            some is refused, since a twin of a positive passage counts as wrong wherever it is found.
+
+    Returns:
+        The collection, memory-mapped.
+
+    Raises:
+        InputError: an unknown name, a folder that is no collection, or data that breaks a rule. Nothing is left behind.
+    """
+    try:
+        source = _find_source(str(name), allow_duplicates)
+    except OSError as error:  # no permission, a name that is too long
+        where = error.filename or "collection"
+        raise InputError(error.strerror or str(error), where=where, fix="Give a path that can be read.") from None
+    return open_source(source, Path(cache) if cache else cache_root() / "collections")
+
+
+def _find_source(name: str, allow_duplicates: bool) -> Source:
+    """Choose the format for a name; nothing but names and files' digests is looked at."""
+    if name == "pydocs":
+        return pydocs.source()
+    if name.startswith("ir_datasets:"):
+        from dr_lib.collections import published  # imports hundreds of modules: only where asked for
+
+        return published.source(name.removeprefix("ir_datasets:"))
+    place = find_data(name)
+    if place is None and name == "squad":
+        return squad.hub_source()
+    if place is None:
+        problem = f"there is no folder or file {name!r}" if "/" in name else f"unknown collection {name!r}"
+        raise InputError(problem, where="collection", fix=_names())
+    place = place.resolve()
+    if NOT_IN_NAMES.search(str(place)):
+        raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
+    if place.is_file() and place.name.endswith((".jsonl", ".jsonl.gz")):
+        return plain.lines_source(place, allow_duplicates=allow_duplicates)
+    if not place.is_dir():
+        raise InputError(f"{place} is neither a folder nor a .jsonl file", where="collection", fix=_names())
+    if any((place / file).is_file() for file in squad.FILES.values()):
+        return squad.official_source(place)
+    if kilt.pages_file(place):
+        return kilt.folder_source(place)
+    if plain.text_files(place):
+        return plain.texts_source(place, allow_duplicates=allow_duplicates)
+    return beir.folder_source(place, allow_duplicates=allow_duplicates)
+
+
+def _names() -> str:
+    """Say which names can be loaded here."""
+    root, local = data_root(), "the name of a folder under DR_DATA (not set)"
+    if root and root.is_dir():
+        names = sorted(path.parent.name for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")])
+        local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
+    return (
+        f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text or of a .jsonl, or {local}."
+    )

@@ -1,113 +1,88 @@
-"""Folders in BEIR layout, plain or gzipped: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
+"""Folders in BEIR layout, plain or gzipped, read and written: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
 
 Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which document a passage
-stands, and a query may carry `answers`. Book: practice/own-corpus.
+stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
 """
 
 import gzip
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
+import datasets
+
+from dr_lib.collections.store import NOT_IN_NAMES, ROWS_AT_ONCE, Judgement, Passage, Query, Rows, Source
 from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest, write_text
 
 HEADER = ("query-id", "corpus-id", "score")
 GENERATED = "Generated questions"
 """Subject of the line in a README that says who wrote the queries, where it was a model."""
 FIRST_SPLITS = ("train", "dev", "test")
-JSON_TYPES = {
-    str: "text",
-    int: "a whole number",
-    list: "a list",
-    dict: "an object",
-    bool: "true/false",
-    float: "a number",
-}
+JSON_TYPES = {str: "text", int: "a whole number", list: "a list", dict: "an object", bool: "true/false"}
+JSON_TYPES |= {float: "a number", type(None): "null"}
+GRADE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
 
-def folder_source(folder: Path, *, name: str | None = None, allow_duplicates: bool = False) -> Source:
+def folder_source(folder: Path, *, allow_duplicates: bool = False) -> Source:
     """Describe a folder in BEIR layout; nothing but the file digests is read yet.
 
     Args:
         folder: holds corpus.jsonl[.gz], queries.jsonl[.gz] and qrels/<split>.tsv[.gz]. Without qrels the collection has
             no splits and serves as text for pre-training.
-        name: what to call it; by default the folder's name.
         allow_duplicates: keep passages that repeat title and text of another one.
 
     Raises:
         InputError: the folder, its corpus or its queries are missing.
     """
-    corpus = _find(folder, "corpus.jsonl")
+    corpus, queries, splits = _find(folder, "corpus.jsonl"), _find(folder, "queries.jsonl"), _splits(folder)
     if corpus is None:
         raise InputError("no corpus.jsonl or corpus.jsonl.gz in the folder", where=folder, fix=_what_it_is(folder))
-    queries = _find(folder, "queries.jsonl")
-    splits = _splits(folder)
     if queries is None and splits:
-        raise InputError(
-            "there are qrels but no queries.jsonl or queries.jsonl.gz", where=folder, fix="Add the queries they judge."
-        )
+        problem = "there are qrels but no queries.jsonl or queries.jsonl.gz"
+        raise InputError(problem, where=folder, fix="Add the queries they judge.")
     files = [corpus, *([queries] if queries else []), *splits.values()]
+    info = {"source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files]}
+    if writer := said_of(folder, GENERATED):
+        info["questions"] = writer
     return Source(
-        name=name or folder.name,
-        key=files_digest(files),
+        name=folder.name,
+        digest=files_digest(files),
         passages=Rows(str(corpus), lambda: read_records(corpus, passage_of)),
-        queries=Rows(str(queries), lambda: read_records(queries, _query) if queries else iter(())),
+        queries=Rows(str(queries), lambda: read_records(queries, _query) if queries else ()),
         judgements={split: Rows(str(path), lambda path=path: _judgements(path)) for split, path in splits.items()},
-        info={
-            "source": "folder in BEIR layout", "licence": licence_of(folder), "files": [path.name for path in files],
-            **({"questions": told} if (told := said_of(folder, GENERATED)) else {}),
-        },
+        info=info,
         allow_duplicates=allow_duplicates,
-    )  # fmt: skip
-
-
-def is_folder_of_passages(folder: Path) -> bool:
-    """Tell whether a folder has a corpus in BEIR layout."""
-    return any((folder / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz"))
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file, plain or .gz; broken compression or encoding ends in `InputError`."""
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"not UTF-8 ({error.reason})", where=f"{path} line {number}", fix="Save the file as UTF-8."
-        ) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        where = f"{path} after line {number}"
-        raise InputError(
-            f"the gzip file is cut off or damaged ({error})", where=where, fix="Copy or compress it again."
-        ) from None
+    )
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
-    if len(found) == 2:
-        raise InputError(
-            f"both {name} and {name}.gz are there", where=folder, fix="Remove the one that is out of date."
-        )
-    return found[0] if found else None
+    """A file by its name, plain or packed."""
+    both = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+    if len(both) == 2:
+        raise InputError(f"both {name} and {name}.gz are there", where=folder, fix="Remove the outdated one.")
+    return both[0] if both else None
 
 
 def _splits(folder: Path) -> dict[str, Path]:
     """Judgement files by split: train, dev, test first, others by name."""
-    files = sorted((folder / "qrels").glob("*.tsv")) + sorted((folder / "qrels").glob("*.tsv.gz"))
-    names = [path.name.removesuffix(".gz").removesuffix(".tsv") for path in files]
-    for name in {name for name in names if names.count(name) > 1}:
-        raise InputError(
-            f"both {name}.tsv and {name}.tsv.gz are there", where=folder / "qrels", fix="Remove one of them."
-        )
+    paths = [*(folder / "qrels").glob("*.tsv"), *(folder / "qrels").glob("*.tsv.gz")]
+    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in paths}
+    for name in names:
+        if NOT_IN_NAMES.search(name):
+            raise InputError(f"the name {name!r} of a split", where=folder / "qrels", fix="Use visible characters.")
     order = {name: rank for rank, name in enumerate(FIRST_SPLITS)}
-    return dict(sorted(zip(names, files, strict=True), key=lambda item: (order.get(item[0], len(order)), item[0])))
+    names = sorted(names, key=lambda name: (order.get(name, len(order)), name))
+    files = {name: _find(folder / "qrels", f"{name}.tsv") for name in names}
+    for name, path in files.items():
+        if path is None:
+            raise InputError("this is no file", where=folder / "qrels" / f"{name}.tsv", fix="Remove or replace it.")
+    return files
 
 
 def _what_it_is(folder: Path) -> str:
@@ -122,15 +97,9 @@ def _what_it_is(folder: Path) -> str:
     )
 
 
-def files_digest(files: list[Path]) -> str:
-    """SHA-256 (hex) of the files' content and names."""
-    total = sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                total.update(block)
-        total.update(path.name.encode() + b"\0")
-    return total.hexdigest()
+def files_digest(files: Iterable[Path]) -> str:
+    """SHA-256 (hex) of the files' names and content."""
+    return json_digest([[path.name, file_digest(path)] for path in files])
 
 
 def licence_of(folder: Path) -> str:
@@ -141,81 +110,81 @@ def licence_of(folder: Path) -> str:
 def said_of(folder: Path, subject: str) -> str | None:
     """What follows `<subject>:` in the folder's README, to the end of that line; None where nothing does."""
     readme = folder / "README.md"
-    for line in readme.read_text(encoding="utf-8", errors="replace").splitlines() if readme.is_file() else ():
-        _, found, rest = line.partition(f"{subject}:")
-        if found:
-            return rest.strip()
-    return None
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    return next((line.partition(f"{subject}:")[2].strip() for line in text.splitlines() if f"{subject}:" in line), None)
+
+
+# Lines and fields ---------------------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text file, plain or .gz; broken compression or encoding ends in `InputError`."""
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        where = f"{path} line {number}"
+        raise InputError(f"not UTF-8 ({error.reason})", where=where, fix="Save the file as UTF-8.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        problem = f"the gzip file is cut off or damaged ({error})"
+        raise InputError(problem, where=f"{path} after line {number}", fix="Copy or compress it again.") from None
 
 
 def read_records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[int, Any]]:
     """Line numbers of a JSON Lines file with what `parse` makes of each object and of the place that errors name."""
     for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        where = f"{path} line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"not a JSON object ({error})", where=where, fix="Write one JSON object a line.") from None
-        if not isinstance(record, dict):
-            raise InputError(
-                f"a JSON object is expected, not {_kind(record)}", where=where, fix="Write one JSON object a line."
-            )
-        yield number, parse(record, where)
+        if line.strip():
+            where = f"{path} line {number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                problem = f"not a JSON object ({error})"
+                raise InputError(problem, where=where, fix="Write one JSON object a line.") from None
+            if not isinstance(record, dict):
+                problem = f"a JSON object is expected, not {JSON_TYPES[type(record)]}"
+                raise InputError(problem, where=where, fix="Write one JSON object a line.")
+            yield number, parse(record, where)
+
+
+def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:
+    """A field of a JSON object, checked for its type; without a default it must be there.
+
+    Raises:
+        InputError: names the place and the field.
+    """
+    value = record.get(name)
+    if value is None and default is not None:
+        return default
+    if value is None:
+        raise InputError(f"field {name} is missing", where=where, fix=f"Give every line a field {name}.")
+    if type(value) is not kind or (kind is int and value not in INT64):
+        given = "beyond 64 bits" if type(value) is kind else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
+        raise InputError(f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}.")
+    return value
 
 
 def passage_of(record: Record, where: str) -> Passage:
     """A line of a corpus.jsonl as a passage; `InputError` names the field that is wrong."""
-    return Passage(
-        _text(record, "_id", where, needed=True, empty=False),
-        _text(record, "title", where),
-        _text(record, "text", where, needed=True),
-        _text(record, "doc", where),
-        _field(record, "position", int, 0, where),
-    )
-
-
-def _query(record: Record, where: str) -> Query:
-    answers = _field(record, "answers", list, [], where)
-    for answer in answers:
-        if not isinstance(answer, str):
-            raise InputError(f"field answers holds {_kind(answer)}", where=where, fix="Give a list of texts.")
-    return Query(
-        _text(record, "_id", where, needed=True, empty=False), _text(record, "text", where, needed=True), tuple(answers)
-    )
+    id_, text = field_of(record, "_id", str, where), field_of(record, "text", str, where)
+    title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
+    return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
 
 
 def query_text(record: Record, where: str) -> str:
     """The text of a line of a queries.jsonl; `InputError` where it is missing or is no text."""
-    return _text(record, "text", where, needed=True)
+    return field_of(record, "text", str, where)
 
 
-def _field(record: Record, name: str, kind: type, default: Any, where: str) -> Any:
-    value = record.get(name)
-    if value is None:
-        return default
-    if type(value) is not kind:
-        problem = f"field {name} is {_kind(value)}, not {JSON_TYPES[kind]}"
-        raise InputError(problem, where=where, fix=f"Give {name} as {JSON_TYPES[kind]}.")
-    return value
-
-
-def _text(record: Record, name: str, where: str, *, needed: bool = False, empty: bool = True) -> str:
-    value = _field(record, name, str, None, where)
-    if value is None:
-        if needed:
-            raise InputError(f"field {name} is missing", where=where, fix=f"Give every line a field {name}.")
-        return ""
-    if not empty and not value.strip():
-        raise InputError(f"field {name} is empty", where=where, fix="Give it an id.")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InputError(f"field {name} holds half a surrogate pair", where=where, fix="Write the character whole.")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else JSON_TYPES[type(value)]
+def _query(record: Record, where: str) -> Query:
+    answers = field_of(record, "answers", list, where, [])
+    for answer in answers:
+        if not isinstance(answer, str):
+            raise InputError(
+                f"field answers holds {JSON_TYPES[type(answer)]}", where=where, fix="Give a list of texts."
+            )
+    return Query(field_of(record, "_id", str, where), query_text(record, where), tuple(answers))
 
 
 def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
@@ -226,14 +195,54 @@ def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
         fix = "Begin the file with the columns query-id, corpus-id and score, separated by tabs."
         raise InputError(problem, where=f"{path} line 1", fix=fix)
     for number, line in lines:
-        if not line.strip():
-            continue
-        cells, where = line.split("\t"), f"{path} line {number}"
-        if len(cells) != 3:
-            fix = "Give query-id, corpus-id and score, separated by tabs."
-            raise InputError(f"{len(cells)} columns instead of 3", where=where, fix=fix)
-        try:
+        if line.strip():
+            cells, where = line.split("\t"), f"{path} line {number}"
+            if len(cells) != 3:
+                fix = "Give query-id, corpus-id and score, separated by tabs."
+                raise InputError(f"{len(cells)} columns instead of 3", where=where, fix=fix)
+            if not GRADE.fullmatch(cells[2]):
+                problem = f"grade {cells[2][:30]!r} in column score is not a whole number"
+                raise InputError(problem, where=where, fix="Give 0, 1, 2, ...")
             yield number, Judgement(cells[0], cells[1], int(cells[2]))
-        except ValueError:
-            problem = f"grade {cells[2]!r} in column score is not a whole number"
-            raise InputError(problem, where=where, fix="Give 0, 1, 2, ...") from None
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+
+def write_folder(
+    folder: Path,
+    passages: datasets.Dataset,
+    queries: Iterable[Query],
+    judgements: Mapping[str, Iterable[Judgement]],
+    readme: str,
+) -> None:
+    """Write `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and `README.md`, as `load` and other tools read them.
+
+    Args:
+        folder: made if it is missing; files of these names are replaced.
+        passages: columns id, title, text, doc, position.
+        queries: of all splits, each once.
+        judgements: by split.
+        readme: text of the README; a line with "Licence:" is what `load` will say of the licence.
+    """
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / "corpus.jsonl", _passage_objects(passages))
+    _write_lines(
+        folder / "queries.jsonl",
+        ({"_id": id_, "text": text} | ({"answers": answers} if answers else {}) for id_, text, answers in queries),
+    )
+    for split, rows in judgements.items():
+        lines = ["\t".join(HEADER), *(f"{row.query}\t{row.passage}\t{row.grade}" for row in rows)]
+        write_text(folder / "qrels" / f"{split}.tsv", "\n".join(lines) + "\n")
+    write_text(folder / "README.md", readme)
+
+
+def _passage_objects(passages: datasets.Dataset) -> Iterator[Record]:
+    for batch in passages.iter(ROWS_AT_ONCE):
+        for id_, *others in zip(*(batch[name] for name in Passage._fields), strict=True):
+            yield {"_id": id_, **dict(zip(Passage._fields[1:], others, strict=True))}
+
+
+def _write_lines(path: Path, objects: Iterable[Record]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

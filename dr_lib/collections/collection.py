@@ -1,18 +1,26 @@
-"""A collection: passages, queries and judgements, memory-mapped.
+"""A collection: passages, queries and judgements, memory-mapped; smaller ones drawn from it; and from ids to rows.
 
-Book: ideas/evaluation, reference/data.
+Vectors, rankings and negatives speak of rows (0, 1, 2, ...), judgements and run files of ids. Page of the book:
+ideas/evaluation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from dr_lib.collections.rows import document_numbers, judged_rows
 from dr_lib.errors import InputError
+from dr_lib.files import json_digest
+
+JUDGEMENT = datasets.Features(
+    {"query": datasets.Value("string"), "passage": datasets.Value("string"), "grade": datasets.Value("int64")}
+)
+Grades = dict[str, dict[str, int]]
 
 
 class Collection:
@@ -49,7 +57,7 @@ class Collection:
         self.name, self.digest, self.info = name, digest, dict(info)
         self.passages, self.folder = passages, folder
         self._queries, self._judgements = queries, dict(judgements)
-        self._grades: dict[str, dict[str, dict[str, int]]] = {}
+        self._grades: dict[str, Grades] = {}
 
     def __repr__(self) -> str:
         return f"Collection({self.name!r}, {len(self.passages)} passages, splits {', '.join(self.splits) or 'none'})"
@@ -59,24 +67,16 @@ class Collection:
         """Names of the splits that have judgements."""
         return tuple(self._judgements)
 
-    @cached_property
-    def _query_rows(self) -> dict[str, int]:
-        return {id_: row for row, id_ in enumerate(self._queries["id"][:])}
-
     @property
     def licence(self) -> str:
         """What the source says of its licence, on one line; of each part where there are several."""
-        told = self.info.get("licence", "unknown")
-        parts = [f"{part}: {own}" for part, own in told.items()] if isinstance(told, Mapping) else [str(told)]
+        licence = self.info.get("licence", "unknown")
+        parts = [f"{part}: {own}" for part, own in licence.items()] if isinstance(licence, Mapping) else [str(licence)]
         return " ".join("; ".join(parts).split())
 
-    def _check_split(self, split: str) -> None:
-        if split in self._judgements:
-            return
-        fix = f"Use one of: {', '.join(self.splits)}."
-        if not self.splits:
-            fix = "It has no judgements: use its passages for pre-training, or add qrels/<split>.tsv to the folder."
-        raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=fix)
+    @cached_property
+    def _query_rows(self) -> dict[str, int]:
+        return {id_: row for row, id_ in enumerate(self._queries["id"][:])}
 
     def queries(self, split: str | None = None) -> datasets.Dataset:
         """Queries of a split in file order: those that have a judgement there.
@@ -92,20 +92,23 @@ class Collection:
         """
         if split is None:
             return self._queries
-        rows = sorted(self._query_rows[query] for query in self.qrels(split))
-        return self._queries.select(rows)
+        return self._queries.select(sorted(self._query_rows[query] for query in self.qrels(split)))
 
-    def qrels(self, split: str) -> dict[str, dict[str, int]]:
-        """Judgements of a split: query id -> passage id -> grade.
+    def qrels(self, split: str) -> Grades:
+        """Judgements of a split: query id -> passage id -> grade (0: judged not relevant).
 
         Raises:
             InputError: a split that does not exist.
         """
-        self._check_split(split)
+        if split not in self._judgements:
+            fix = f"Use one of: {', '.join(self.splits)}."
+            if not self.splits:
+                fix = "It has no judgements: use its passages for pre-training, or add qrels/<split>.tsv to the folder."
+            raise InputError(f"there is no split {split!r}", where=f"collection {self.name}", fix=fix)
         if split not in self._grades:
-            table = self._judgements[split].with_format("arrow")[:].to_pydict()
-            grades: dict[str, dict[str, int]] = {}
-            for query, passage, grade in zip(table["query"], table["passage"], table["grade"], strict=True):
+            columns = self._judgements[split].with_format("arrow")[:].to_pydict()
+            grades: Grades = {}
+            for query, passage, grade in zip(*(columns[name] for name in JUDGEMENT), strict=True):
                 grades.setdefault(query, {})[passage] = grade
             self._grades[split] = grades
         return self._grades[split]
@@ -149,7 +152,175 @@ class Collection:
         Raises:
             InputError: a number below 1, or positives that do not fit into `passages`.
         """
-        from dr_lib.collections.sample import draw_sample
-
         limits = {"train": train_queries, "dev": dev_queries, "test": test_queries, **(other_queries or {})}
-        return draw_sample(self, passages, limits, seed)
+        for name, size in {"passages": passages, **limits}.items():
+            if size is not None and size < 1:
+                raise InputError(
+                    f"a sample of {size} is empty", where=name, fix="Give a number from 1, or leave it out."
+                )
+        drawn = {split: self._draw_queries(split, limits[split], seed) for split in self.splits if split in limits}
+        rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
+        ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
+        for split in self.splits:
+            if split not in drawn:
+                drawn[split] = {
+                    query: judged
+                    for query, judged in self.qrels(split).items()
+                    if (positives := _positives({query: judged})) and positives <= ids
+                }
+        cut = {
+            split: {query: own for query, judged in drawn[split].items() if (own := _restricted(judged, ids))}
+            for split in self.splits
+        }
+        wanted = {query for grades in cut.values() for query in grades}
+        query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
+        arguments = {"passages": passages, "queries": limits, "seed": seed}
+        return Collection(
+            self.name,
+            json_digest([self.digest, arguments]),
+            {**self.info, "sample": {**arguments, "of": self.digest}},
+            self.passages.select(rows),
+            self._queries.select(query_rows),
+            {split: _table(grades) for split, grades in cut.items() if grades},
+        )
+
+    def _draw_queries(self, split: str, size: int | None, seed: int) -> Grades:
+        """Judgements of the drawn queries of a split; queries without a positive are never drawn."""
+        grades = self.qrels(split)
+        if size is None:
+            return grades
+        able = [query for query, judged in grades.items() if max(judged.values()) > 0]
+        # The first `size` of one permutation: a larger draw contains the smaller.
+        order = np.random.default_rng([seed, *split.encode()]).permutation(len(able))
+        return {able[row]: grades[able[row]] for row in np.sort(order[:size])}
+
+    def _draw_passages(self, positives: set[str], size: int | None, seed: int) -> np.ndarray:
+        """Rows of the sample in order: the positives, then documents in random order until `size` is reached."""
+        total = len(self.passages)
+        if size is None or size >= total:
+            return np.arange(total)
+        if len(positives) > size:
+            problem = f"{size} passages cannot hold the {len(positives)} positives of the drawn queries"
+            fix = f"Ask for at least {len(positives)} passages, or for fewer queries."
+            raise InputError(problem, where="passages", fix=fix)
+        wanted = pa.array(sorted(positives), pa.string())
+        needed = pc.is_in(_column(self.passages, "id"), value_set=wanted).to_numpy()
+        docs = _column(self.passages, "doc").combine_chunks().dictionary_encode()
+        groups = docs.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        alone = np.flatnonzero(pc.equal(_column(self.passages, "doc"), "").to_numpy())
+        groups[alone] = len(docs.dictionary) + np.arange(len(alone))  # one without a document stands alone
+        ranks = np.random.default_rng([seed, 1]).permutation(len(docs.dictionary) + len(alone))[groups]
+        order = np.argsort(ranks, kind="stable")
+        others = order[~needed[order]][: size - int(needed.sum())]
+        return np.sort(np.concatenate([np.flatnonzero(needed), others]))
+
+
+def _positives(grades: Grades) -> set[str]:
+    return {id_ for judged in grades.values() for id_, grade in judged.items() if grade > 0}
+
+
+def _restricted(judged: Mapping[str, int], ids: set[str]) -> dict[str, int]:
+    return {id_: grade for id_, grade in judged.items() if id_ in ids}
+
+
+def _column(dataset: datasets.Dataset, name: str) -> pa.ChunkedArray:
+    return dataset.select_columns([name]).with_format("arrow")[:][name]
+
+
+def _table(grades: Grades) -> datasets.Dataset:
+    rows = [(query, id_, grade) for query, judged in grades.items() for id_, grade in judged.items()]
+    columns = zip(*rows, strict=True)
+    return datasets.Dataset.from_dict(dict(zip(JUDGEMENT, columns, strict=True)), features=JUDGEMENT)
+
+
+# From ids to rows ---------------------------------------------------------------------------------------------------
+
+
+def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
+    """The row of each id in the collection.
+
+    Only the ids asked for are held in a table; the collection's own ids are streamed past it once.
+
+    Args:
+        ids: ids to look up, any order, may repeat.
+        passage_ids: ids of the whole collection in row order (a list, or the `id` column of its dataset).
+
+    Returns:
+        `[len(ids)]` int64, -1 where the collection has no such id.
+
+    Example:
+        >>> rows_of(["c", "a", "x"], ["a", "b", "c"]).tolist()
+        [2, 0, -1]
+    """
+    wanted = pa.array(list(ids), pa.string())
+    distinct = wanted.unique()
+    rows = np.full(len(distinct) + 1, -1, np.int64)
+    start = 0
+    for chunk in id_chunks(passage_ids):
+        found = pc.index_in(chunk, value_set=distinct).fill_null(-1).to_numpy(zero_copy_only=False)
+        hits = np.flatnonzero(found >= 0)
+        rows[found[hits]] = hits + start
+        start += len(chunk)
+    return rows[pc.index_in(wanted, value_set=distinct).to_numpy(zero_copy_only=False)]
+
+
+def id_chunks(passage_ids: Sequence[str], size: int = 1 << 18) -> list[pa.Array]:
+    """The ids of a collection as Arrow arrays; a dataset column without re-ordering is not copied.
+
+    Args:
+        passage_ids: a list of ids or the `id` column of a dataset.
+        size: ids in one array where they have to be copied.
+    """
+    source: Any = getattr(passage_ids, "source", None)
+    if source is not None and getattr(source, "_indices", 0) is None:
+        column = source.data.column(passage_ids.column_name)
+        return [chunk.cast(pa.string()) for chunk in column.chunks]
+    return [pa.array(list(passage_ids[i : i + size]), pa.string()) for i in range(0, len(passage_ids), size)]
+
+
+def judged_rows(
+    qrels: Mapping[str, Mapping[str, int]], query_ids: Sequence[str], passage_ids: Sequence[str], minimum: int = 1
+) -> list[np.ndarray]:
+    """Rows of the passages judged relevant to each query.
+
+    Args:
+        qrels: query id -> passage id -> grade.
+        query_ids: queries in the order wanted; one without judgements gets an empty array.
+        passage_ids: ids of the collection in row order.
+        minimum: lowest grade that counts.
+
+    Returns:
+        One int64 array of rows a query, ascending; judged passages that the collection lacks are left out.
+
+    Example:
+        >>> [rows.tolist() for rows in judged_rows({"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"])]
+        [[0, 2], []]
+    """
+    wanted = [[passage for passage, grade in qrels.get(query, {}).items() if grade >= minimum] for query in query_ids]
+    rows = rows_of([passage for passages in wanted for passage in passages], passage_ids)
+    ends = np.cumsum([len(passages) for passages in wanted])
+    return [np.unique(part[part >= 0]) for part in np.split(rows, ends[:-1])] if wanted else []
+
+
+def document_numbers(documents: Sequence[str]) -> np.ndarray:
+    """The number of each passage's document, in the order of their names; a passage without one is its own document.
+
+    Names stay in Arrow, so that one long name among many costs its own length and no more.
+
+    Args:
+        documents: name of each passage's document, "" for none: a list, or the `doc` column of a dataset.
+
+    Returns:
+        `[passages]` int64.
+
+    Example:
+        >>> document_numbers(["b", "", "a", "b"]).tolist()
+        [2, 0, 1, 2]
+    """
+    names = pa.chunked_array(id_chunks(documents), pa.string()).combine_chunks()
+    alone = pa.array((f"\0{row}" for row in range(len(names))), pa.string(), size=len(names))
+    coded = pc.if_else(pc.equal(names, ""), alone, names).dictionary_encode()
+    order = pc.sort_indices(coded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[coded.indices.to_numpy()]

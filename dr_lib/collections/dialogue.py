@@ -1,18 +1,50 @@
 """Dialogues for response selection: a context, the right next utterance, and the candidates it stands among.
 
 DPR-PAQ, sections 3.2.2 and 3.3: ConvAI2 (20 candidates), DSTC7 (100), Ubuntu v2 (10); here also any folder with
-`pairs/<split>.jsonl`. Formats: `dialogue_formats.py`. Book: ideas/evaluation.
+`pairs/<split>.jsonl`. One reader a format:
+
+- `pairs/<split>.jsonl[.gz]`: one object a line with `context` (turns), `response` and, outside training, `candidates`.
+- ConvAI2 (ParlAI's text files): numbered lines that start again at 1 with each dialogue; persona lines first, then
+  `utterance TAB response TAB TAB candidate|candidate|...`. The persona counts as context (DPR-PAQ, section 3.3).
+- DSTC7 track 1, subtask 1: a JSON list; the test set's answers come in a file of their own. An answer that is not
+  among the 100 options is added to them. Where the augmented training file lies beside the plain one, it is taken:
+  each utterance of the second speaker is a response there (in ParlAI's release; DPR-PAQ trains on it).
+- Ubuntu v2: CSV; `valid` and `test` with one right and nine wrong utterances, `train` with a label.
+
+Where no published file is at hand, `made_dialogues` and `made_sentence_pairs` write stand-ins from a collection: the
+pages of DPR-PAQ's Table 3 and MASTER's Table 7 run with them, but methods cannot be compared. Page of the book:
+ideas/evaluation.
 """
 
-from collections.abc import Iterable, Iterator
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from dr_lib.collections.dialogue_formats import Exchange, find_file
+from dr_lib.collections.beir import field_of, read_lines, read_records
+from dr_lib.collections.collection import Collection, rows_of
 from dr_lib.errors import InputError
-from dr_lib.places import find_data
+from dr_lib.files import read_json, write_text
+from dr_lib.places import cache_root, find_data
+
+SILENCE = "__SILENCE__"
+PERSONA = ("your persona:", "partner's persona:")
+TURN_MARKS = ("__eou__", "__eot__")
+DSTC7_FIX = "Use the published files, for test with ubuntu_responses_subtask_1.tsv beside them."
+MADE_CANDIDATES = 20  # responses shown with a made context, as many as in ConvAI2
+
+
+class Exchange(NamedTuple):
+    """A context (turns, oldest first) and the next utterance; candidates hold the response and wrong ones."""
+
+    context: tuple[str, ...]
+    response: str
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,51 +76,31 @@ class CandidateSet:
         return len(self.contexts)
 
     @classmethod
-    def of(cls, name: str, exchanges: Iterable[Exchange], *, between: str = " ") -> "CandidateSet":
+    def of(cls, name: str, exchanges: Iterable[Exchange]) -> "CandidateSet":
         """Collect exchanges that have candidates.
 
         Args:
             name: what to call the set.
             exchanges: in file order.
-            between: what stands between two turns of a context.
 
         Raises:
             InputError: no exchange, or one whose response is not among its candidates.
         """
         rows: dict[str, int] = {}
-        contexts, own, correct = [], [], []
+        contexts, candidates, correct = [], [], []
         for number, exchange in enumerate(exchanges):
             if exchange.response not in exchange.candidates:
                 fix = "Give the split that has candidates, or add the response to them."
                 raise InputError("the response is not among the candidates", where=f"{name} row {number}", fix=fix)
-            contexts.append(between.join(exchange.context))
-            own.append([rows.setdefault(text, len(rows)) for text in exchange.candidates])
+            contexts.append(" ".join(exchange.context))
+            candidates.append([rows.setdefault(text, len(rows)) for text in exchange.candidates])
             correct.append(rows[exchange.response])
         if not contexts:
             raise InputError("no dialogue in it", where=name, fix="Give at least one context with candidates.")
-        table = np.full((len(own), max(map(len, own))), -1, np.int64)
-        for place, line in enumerate(own):
+        table = np.full((len(candidates), max(map(len, candidates))), -1, np.int64)
+        for place, line in enumerate(candidates):
             table[place, : len(line)] = line
-        return cls(name, [str(i) for i in range(len(own))], contexts, list(rows), table, np.array(correct))
-
-
-def read_exchanges(folder: str | Path, split: str = "dev") -> Iterator[Exchange]:
-    """Exchanges of a split, in file order; training splits come without candidates.
-
-    Args:
-        folder: a path, or the name of a folder under ``DR_DATA``, holding one of the known formats.
-        split: "train", "dev" or "test".
-
-    Raises:
-        InputError: no such folder, no file for this split, or a broken line, with its number.
-    """
-    path, read = find_file(_place(folder), split)
-    return read(path)
-
-
-def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
-    """The file that a split is read from; `InputError` where there is none."""
-    return find_file(_place(folder), split)[0]
+        return cls(name, [str(row) for row in range(len(table))], contexts, list(rows), table, np.array(correct))
 
 
 def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None = None) -> CandidateSet:
@@ -103,13 +115,199 @@ def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None
     Raises:
         InputError: as `read_exchanges`, or a response that is not among its candidates.
     """
-    taken = (one for number, one in enumerate(read_exchanges(folder, split)) if limit is None or number < limit)
-    return CandidateSet.of(f"{Path(folder).name}/{split}", taken)
+    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(read_exchanges(folder, split), limit))
 
 
-def _place(folder: str | Path) -> Path:
-    found = find_data(folder)
-    if found is None or not found.is_dir():
+def read_exchanges(folder: str | Path, split: str = "dev") -> Iterator[Exchange]:
+    """Exchanges of a split, in file order; training splits come without candidates.
+
+    Args:
+        folder: a path, or the name of a folder under ``DR_DATA``, holding one of the known formats.
+        split: "train", "dev" or "test".
+
+    Raises:
+        InputError: no such folder, no file for this split, or a broken line, with its number.
+    """
+    path, read = _file_and_reader(folder, split)
+    return read(path)
+
+
+def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
+    """The file that a split is read from; `InputError` where there is none."""
+    return _file_and_reader(folder, split)[0]
+
+
+def _file_and_reader(folder: str | Path, split: str) -> tuple[Path, Callable[[Path], Iterator[Exchange]]]:
+    place = find_data(folder)
+    if place is None or not place.is_dir():
         fix = "Give the path of a folder, or its name under DR_DATA."
         raise InputError(f"there is no folder {str(folder)!r}", where="dialogue", fix=fix)
-    return found
+    valid = "valid" if split == "dev" else split
+    readers = {
+        f"pairs/{split}.jsonl.gz": _read_pairs,
+        f"pairs/{split}.jsonl": _read_pairs,
+        f"{valid}_self_original.txt": _read_convai2,
+        f"ubuntu_{split}_subtask_1_augmented.json": _read_dstc7,
+        f"ubuntu_{split}_subtask_1.json": _read_dstc7,
+        f"{valid}.csv": _read_ubuntu,
+    }
+    for name, reader in readers.items():
+        if (place / name).is_file():
+            return place / name, reader
+    raise InputError(f"no dialogues of the split {split!r}", where=place, fix=f"Looked for {', '.join(readers)}.")
+
+
+# One reader a format ------------------------------------------------------------------------------------------------
+
+
+def _read_pairs(path: Path) -> Iterator[Exchange]:
+    for _, (record, where) in read_records(path, lambda *read: read):
+        context, candidates = field_of(record, "context", list, where), field_of(record, "candidates", list, where, [])
+        if not all(isinstance(text, str) for text in (*context, *candidates)):
+            raise InputError("context and candidates are lists of texts", where=where, fix="Correct the line.")
+        yield Exchange(tuple(context), field_of(record, "response", str, where), tuple(candidates))
+
+
+def _read_convai2(path: Path) -> Iterator[Exchange]:
+    """Each response has all turns before it, and the persona, as context."""
+    persona: list[str] = []
+    turns: list[str] = []
+    for number, line in read_lines(path):
+        place, _, text = line.partition(" ")
+        if not line.strip():
+            continue
+        if not place.isdigit():
+            raise InputError("the line has no number", where=f"{path} line {number}", fix="Use the published file.")
+        if place == "1":
+            persona, turns = [], []
+        if text.startswith(PERSONA):
+            persona.append(text)
+            continue
+        cells = text.split("\t")
+        if len(cells) < 2:
+            raise InputError("no response behind a tab", where=f"{path} line {number}", fix="Use the published file.")
+        turns += [] if cells[0] == SILENCE else [cells[0]]
+        candidates = tuple(cells[-1].split("|")) if len(cells) > 2 and cells[-1] else ()
+        yield Exchange((*persona, *turns), cells[1], candidates)
+        turns.append(cells[1])
+
+
+def _read_dstc7(path: Path) -> Iterator[Exchange]:
+    beside, answers = path.with_name("ubuntu_responses_subtask_1.tsv"), {}
+    if "_test_" in path.name and beside.is_file():
+        cells = (line.split("\t") for _, line in read_lines(beside))
+        answers = {one[0]: one[2] for one in cells if len(one) >= 3}
+    dialogues = read_json(path)
+    if not isinstance(dialogues, list):
+        raise InputError("a list of dialogues is expected", where=path, fix=DSTC7_FIX)
+    for place, dialogue in enumerate(dialogues):
+        try:
+            context = tuple(turn["utterance"] for turn in dialogue["messages-so-far"])
+            options = tuple(option["utterance"] for option in dialogue["options-for-next"])
+            given = [option["utterance"] for option in dialogue.get("options-for-correct-answers", ())]
+            response = (given or [answers[str(dialogue["example-id"])]])[0]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"dialogue {place} lacks {error}", where=path, fix=DSTC7_FIX) from None
+        if not all(isinstance(text, str) for text in (*context, response, *options)):
+            raise InputError(f"dialogue {place} has an utterance that is no text", where=path, fix=DSTC7_FIX)
+        yield Exchange(context, response, options if response in options else (response, *options))
+
+
+def _read_ubuntu(path: Path) -> Iterator[Exchange]:
+    """Of a training file only the rows with label 1."""
+    rows = csv.DictReader(f"{line}\n" for _, line in read_lines(path))
+    try:
+        columns = rows.fieldnames or []
+        right = "Utterance" if "Label" in columns else "Ground Truth Utterance"
+        if "Context" not in columns or right not in columns:
+            raise InputError(f"columns {', '.join(columns)}", where=path, fix="Use the published files of Ubuntu v2.")
+        for row in rows:
+            if None in row or None in row.values():
+                where = f"{path} line {rows.line_num}"
+                raise InputError("not as many cells as the header has", where=where, fix="Generate the file again.")
+            if row.get("Label", "1") in ("1", "1.0"):
+                wrong = [_plain(row[name]) for name in columns if name.startswith("Distractor_")]
+                turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
+                response = _plain(row[right])
+                yield Exchange(turns, response, (response, *wrong) if wrong else ())
+    except csv.Error as error:
+        fix = "Look for a quote that is not closed, or generate the file again."
+        raise InputError(f"not CSV ({error})", where=f"{path} line {rows.line_num}", fix=fix) from None
+
+
+def _plain(text: str) -> str:
+    """A text without the marks of utterance and turn."""
+    for mark in TURN_MARKS:
+        text = text.replace(mark, " ")
+    return " ".join(text.split())
+
+
+# Stand-ins made from a collection -----------------------------------------------------------------------------------
+
+
+def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | None = None) -> Path:
+    """Write `pairs/train.jsonl` and `pairs/test.jsonl`: a query is the context, its passage's beginning the response.
+
+    The candidates of a test context are its own response and those of the next nineteen queries, each text once.
+
+    Args:
+        collection: has judgements in the splits train and test.
+        words: length of a response, in words.
+        folder: where to write; default a folder of the cache.
+
+    Returns:
+        The folder, as `load_candidates`, `read_exchanges` and a recipe's `evaluation.dialogue` take it.
+
+    Raises:
+        InputError: a split is missing, or a query has no relevant passage.
+    """
+    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-dialogues"
+    for split in ("train", "test"):
+        pairs = [(query, " ".join(text.split()[:words])) for query, text in _with_passages(collection, split)]
+        lines = []
+        for row, (query, response) in enumerate(pairs):
+            others = range(row, row + MADE_CANDIDATES) if split == "test" else ()
+            candidates = list(dict.fromkeys(pairs[other % len(pairs)][1] for other in others))
+            lines.append(json.dumps({"context": [query], "response": response, "candidates": candidates}) + "\n")
+        write_text(folder / "pairs" / f"{split}.jsonl", "".join(lines))
+    return folder
+
+
+def made_sentence_pairs(collection: Collection, *, words: int = 12, folder: Path | None = None) -> Path:
+    """Write `train.tsv` and `dev.tsv` in MRPC's format: do a query and the beginning of a passage belong together?
+
+    Each query stands twice: with its own passage (1), and with that of the query before it (0).
+
+    Args:
+        collection: has judgements in the splits train and dev.
+        words: length of the second sentence, in words.
+        folder: where to write; default a folder of the cache.
+
+    Returns:
+        The folder, as a recipe's `evaluation.nlu` takes it for the task "mrpc".
+
+    Raises:
+        InputError: a split is missing, or a query has no relevant passage.
+    """
+    folder = folder or cache_root() / "made" / collection.digest[:12] / "made-pairs"
+    for split in ("train", "dev"):
+        pairs = _with_passages(collection, split)
+        lines = ["sentence1\tsentence2\tlabel"]
+        for row, (query, passage) in enumerate(pairs):
+            for label, text in ((1, passage), (0, pairs[row - 1][1])):
+                lines.append("\t".join([" ".join(query.split()), " ".join(text.split()[:words]), str(label)]))
+        write_text(folder / f"{split}.tsv", "\n".join(lines) + "\n")
+    return folder
+
+
+def _with_passages(collection: Collection, split: str) -> list[tuple[str, str]]:
+    """The queries of a split, each with the text of its first relevant passage."""
+    queries, judged = collection.queries(split), collection.qrels(split)
+    relevant = []
+    for query in queries["id"][:]:
+        if not (ids := [id_ for id_, grade in judged[query].items() if grade > 0]):
+            fix = "Give a collection in which every judged query has a relevant passage."
+            raise InputError(f"the query {query!r} has no relevant passage", where=f"split {split}", fix=fix)
+        relevant.append(ids[0])
+    passages = collection.passages.select(rows_of(relevant, collection.passages["id"]))
+    return list(zip(queries["text"][:], passages["text"][:], strict=True))

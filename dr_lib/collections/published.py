@@ -2,7 +2,7 @@
 
 The id names the passages; its splits are the id itself and the sub-ids below it that share these passages and have
 judgements: `ir_datasets:msmarco-passage` has `train`, `dev/small`, `trec-dl-2019/judged` and so on. Downloads,
-checksums and formats are the library's. Book: practice/own-corpus, reference/data.
+checksums and formats are the library's. Pages of the book: practice/own-corpus, reference/data.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from typing import Any
 
 import ir_datasets
 
-from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import Judgement, Passage, Query, Rows, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 
@@ -22,7 +22,7 @@ TEXTS = ("text", "body", "abstract", "contents")
 DOCUMENTS = ("parent_doc_id", "msmarco_document_id")
 
 
-def published_source(id_: str) -> Source:
+def source(id_: str) -> Source:
     """Describe an `ir_datasets` id (without the prefix); nothing is downloaded yet.
 
     Args:
@@ -32,15 +32,26 @@ def published_source(id_: str) -> Source:
         InputError: an id that `ir_datasets` does not know, or one without passages. Reading raises it where a download
             fails or waits for a person to accept a licence.
     """
-    dataset = _dataset(id_)
+    below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/")]
+    near = below or difflib.get_close_matches(id_, list(ir_datasets.registry), n=4, cutoff=0.4)
+    names = ", ".join(PREFIX + name for name in near[:6]) or "none; the list is at ir-datasets.com"
+    try:
+        dataset = ir_datasets.load(id_)
+    except KeyError:
+        raise InputError(f"ir_datasets has no {id_!r}", where="collection", fix=f"Near names: {names}.") from None
     if not dataset.has_docs():
-        raise InputError("this id has no passages", where=PREFIX + id_, fix=f"Use one of: {_some(id_)}.")
-    splits = {_split_name(id_, name): name for name in _family(id_) if ir_datasets.load(name).has_qrels()}
+        raise InputError("this id has no passages", where=PREFIX + id_, fix=f"Use one of: {names}.")
+    corpus = ir_datasets.docs_parent_id(id_)  # a split is called by what follows it; an id that is both is "test"
+    judged = [
+        name for name in (id_, *below) if ir_datasets.load(name).has_docs() and ir_datasets.load(name).has_qrels()
+    ]
+    judged = [name for name in judged if ir_datasets.docs_parent_id(name) == corpus]
+    splits = {name.removeprefix(corpus).strip("/") or "test": name for name in judged}
     return Source(
         name=PREFIX + id_,
-        key=json_digest([id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]),
+        digest=json_digest([id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]),
         passages=_rows(id_, _passages),
-        queries=Rows(PREFIX + id_, lambda: enumerate(_queries(list(splits.values()) or [id_]), start=1), "query"),
+        queries=Rows(PREFIX + id_, lambda: enumerate(_queries(judged or [id_]), start=1), "query"),
         judgements={split: _rows(name, _judgements) for split, name in splits.items()},
         info={
             "source": PREFIX + id_,
@@ -51,41 +62,14 @@ def published_source(id_: str) -> Source:
     )
 
 
-def _dataset(id_: str) -> Any:
-    try:
-        return ir_datasets.load(id_)
-    except KeyError:
-        raise InputError(f"ir_datasets has no {id_!r}", where="collection", fix=f"Near names: {_some(id_)}.") from None
-
-
-def _some(id_: str) -> str:
-    below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/")]
-    names = below or difflib.get_close_matches(id_, list(ir_datasets.registry), n=4, cutoff=0.4)
-    return ", ".join(PREFIX + name for name in names[:6]) or "none; the list is at ir-datasets.com"
-
-
-def _family(id_: str) -> list[str]:
-    """The id and the sub-ids below it that are about the same passages."""
-    corpus = ir_datasets.docs_parent_id(id_)
-    below = [name for name in ir_datasets.registry if name.startswith(f"{id_}/") and ir_datasets.load(name).has_docs()]
-    return [id_, *(name for name in below if ir_datasets.docs_parent_id(name) == corpus)]
-
-
-def _split_name(id_: str, name: str) -> str:
-    """Name of a split: what follows the id of the passages; an id that is both is the test split."""
-    return name.removeprefix(ir_datasets.docs_parent_id(id_)).strip("/") or "test"
-
-
 def _rows(name: str, read: Callable[[Any], Iterator[Any]]) -> Rows:
-    return Rows(PREFIX + name, lambda: _reading(name, lambda: enumerate(read(_dataset(name)), start=1)), "row")
+    return Rows(PREFIX + name, lambda: _reading(name, lambda: enumerate(read(ir_datasets.load(name)), start=1)), "row")
 
 
 def _reading(name: str, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """Pass rows on; a failed download ends in one error that says how to go on without a network."""
     try:
         yield from read()
-    except InputError:
-        raise
     except (OSError, RuntimeError, EOFError) as error:
         raise InputError(
             f"its files could not be had ({type(error).__name__}: {str(error)[:200]})",
@@ -116,9 +100,8 @@ def _queries(names: list[str]) -> Iterator[Query]:
     """Queries of all splits, each once; one id with two texts would mix up judgements and is refused."""
     seen: dict[str, int] = {}
     for name in names:
-        if not _dataset(name).has_queries():
-            continue
-        for row in _reading(name, lambda name=name: _dataset(name).queries_iter()):
+        dataset = ir_datasets.load(name)
+        for row in _reading(name, dataset.queries_iter) if dataset.has_queries() else ():
             text = row.default_text()
             if row.query_id not in seen:
                 seen[row.query_id] = hash(text)

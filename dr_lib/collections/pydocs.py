@@ -10,15 +10,14 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
 from hashlib import sha256
 from importlib import metadata, util
 from pathlib import Path
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from dr_lib.collections.cutting import cut, sentences
-from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.plain import cut, sentences
+from dr_lib.collections.store import Judgement, Passage, Query, Source, published_source
 from dr_lib.files import file_digest, json_digest
 
 LICENCES = dict.fromkeys(("numpy", "scipy", "pandas", "scikit-learn", "torch"), "BSD-3-Clause")
@@ -29,7 +28,7 @@ SKIPPED = re.compile(
     r"tests?|\w*testing|_?vendor\w*|_?externals?|array_api_(compat|extra)|distutils"
     r"|(_*version\w*|__config__|_distributor_init|modular_.*)\.py"
 )
-SPLITS = {"train": 0.8, "dev": 0.9, "test": 1.0}  # upper ends of the shares
+SHARES = {"train": 0.8, "dev": 0.9, "test": 1.0}  # upper ends, of the top modules
 LONGEST_SENTENCE, SHORTEST_TEXT = 130, 25  # in words: what is longer is a list, what is shorter worth no passage
 CUT = "\0"  # stands where something was taken out: a sentence that only announced it goes too
 FUNCTION, BRANCH = (ast.FunctionDef, ast.AsyncFunctionDef), (ast.If, ast.Try, ast.With)
@@ -71,15 +70,10 @@ SUMMARY = re.compile(r"(?!.*[.:] )(\S+ ){4,29}\S+\.")  # one sentence of 5 to 30
 
 def source() -> Source:
     """Describe PyDocs; docstrings are read only when it is not in the cache yet."""
-    built = cache(lambda: build(read_docstrings()))
     versions = {name: metadata.version(name).partition("+")[0] for name in LICENCES}  # torch's 2.13.0+cpu is 2.13.0
-    passages, queries, *judgements = (
-        Rows(f"PyDocs {part}", lambda part=part: enumerate(built()[part], start=1), "row")
-        for part in ("passages", "queries", *SPLITS)
-    )
     info = {"source": "docstrings of installed packages", "versions": versions, "licence": LICENCES}
-    key = json_digest([versions, *map(file_digest, sorted(Path(__file__).parent.glob("*.py")))])
-    return Source("pydocs", key, passages, queries, dict(zip(SPLITS, judgements, strict=True)), info, published=True)
+    code = [file_digest(Path(__file__).with_name(name)) for name in ("pydocs.py", "plain.py")]
+    return published_source("pydocs", json_digest([versions, code]), "PyDocs", lambda: build(read_docstrings()), info)
 
 
 def read_docstrings() -> Iterator[tuple[str, str, str]]:
@@ -230,7 +224,7 @@ def build(found: Iterable[tuple[str, str, str]]) -> dict[str, list]:
         shown.update(map(_pattern, body))
         body[:] = fresh if _words(fresh) >= SHORTEST_TEXT else []
     summaries = Counter(_pattern(body[0]) for _, _, body in entries.values() if body)
-    built: dict[str, list] = {part: [] for part in ("passages", "queries", *SPLITS)}
+    built: dict[str, list] = {part: [] for part in ("passages", "queries", *SHARES)}
     for title, (module, name, body) in entries.items():
         labelled = re.fullmatch(r"(?!_)\w+(\.(?!_)\w+)*", name) and _words(body[1:]) >= SHORTEST_TEXT
         labelled = labelled and SUMMARY.fullmatch(body[0]) and summaries[_pattern(body[0])] == 1
@@ -248,7 +242,7 @@ def build(found: Iterable[tuple[str, str, str]]) -> dict[str, list]:
 def split_of(module: str) -> str:
     """Split of a module, one for all below the same top module, by hash: about 80 % train, 10 % dev, 10 % test."""
     top = ".".join(module.split(".")[: 3 if module.startswith("transformers.") else 2])
-    return next(split for split, end in SPLITS.items() if int(sha256(top.encode()).hexdigest()[:8], 16) < end * 2**32)
+    return next(split for split, end in SHARES.items() if int(sha256(top.encode()).hexdigest()[:8], 16) < end * 2**32)
 
 
 def _is_copy(text: str, known: set[bytes]) -> bool:

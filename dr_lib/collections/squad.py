@@ -2,18 +2,18 @@
 
 Rajpurkar et al., "SQuAD" (2016). Read from the official files or from `rajpurkar/squad` of the `datasets` hub. Split by
 article: test = the official development set, dev = about a tenth of the official training articles, train = the others.
-Book: reference/data.
+Page of the book: reference/data.
 """
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
+from itertools import chain, starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import datasets
 
-from dr_lib.collections.source import Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import SPLITS, Judgement, Passage, Query, Source, published_source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json
 
@@ -35,42 +35,24 @@ class Question(NamedTuple):
     answers: tuple[str, ...]
 
 
-def is_official_folder(folder: Path) -> bool:
-    """Tell whether a folder holds the official JSON files."""
-    return any((folder / name).is_file() for name in FILES.values())
-
-
 def official_source(folder: Path) -> Source:
     """SQuAD from a folder with train-v1.1.json and dev-v1.1.json."""
     paths = {part: folder / name for part, name in FILES.items()}
     for path in paths.values():
         if not path.is_file():
             raise InputError("no such file", where=path, fix="Put both official files of SQuAD 1.1 into the folder.")
-    key = json_digest([file_digest(path) for path in paths.values()])
-    return _source(
-        key, "official files of SQuAD 1.1", lambda: (q for part, path in paths.items() for q in _from_json(part, path))
-    )
+    digests = [file_digest(path) for path in paths.values()]
+    return _source(digests, "official files of SQuAD 1.1", lambda: chain(*starmap(_from_json, paths.items())))
 
 
 def hub_source(hub: str = HUB) -> Source:
     """SQuAD through `datasets`: downloaded at the first load, afterwards in the library's own cache."""
-    return _source(json_digest(hub), f"datasets {hub}", lambda: _from_hub(hub))
+    return _source([hub], f"datasets {hub}", lambda: _from_hub(hub))
 
 
-def _source(key: str, place: str, read: Any) -> Source:
-    built = cache(lambda: _build(read()))
-    return Source(
-        name="squad",
-        key=json_digest([key, file_digest(Path(__file__))]),
-        passages=Rows(place, lambda: enumerate(built()[0], start=1), "paragraph"),
-        queries=Rows(place, lambda: enumerate(built()[1], start=1), "question"),
-        judgements={
-            split: Rows(place, lambda split=split: enumerate(built()[2][split], start=1), "question")
-            for split in ("train", "dev", "test")
-        },
-        info={"source": place, "licence": LICENCE},
-        published=True,
-    )
+def _source(digests: list[str], place: str, read: Callable[[], Iterable[Question]]) -> Source:
+    digest = json_digest([*digests, file_digest(Path(__file__))])
+    return published_source("squad", digest, place, lambda: _build(read()), {"source": place, "licence": LICENCE})
 
 
 def split_of(part: str, article: str) -> str:
@@ -79,55 +61,43 @@ def split_of(part: str, article: str) -> str:
     return "test" if part == "dev" else "dev" if share < DEV_SHARE else "train"
 
 
-def _build(questions: Iterable[Question]) -> tuple[list[Passage], list[Query], dict[str, list[Judgement]]]:
+def _build(questions: Iterable[Question]) -> dict[str, list]:
     """Merge equal paragraphs; drop questions under three words and repetitions on one paragraph."""
+    built: dict[str, list] = {name: [] for name in ("passages", "queries", *SPLITS)}
     passages: dict[str, Passage] = {}
     sizes: dict[str, int] = {}
-    asked: set[tuple[str, str]] = set()
-    queries: list[Query] = []
-    judgements: dict[str, list[Judgement]] = {"train": [], "dev": [], "test": []}
+    known: set[tuple[str, str]] = set()
     for question in questions:
-        paragraph, text = (" ".join(value.split()) for value in (question.paragraph, question.text))
-        if paragraph not in passages:
-            title = question.article.replace("_", " ")
+        if question.paragraph not in passages:
             doc = f"{question.part}/{question.article.replace(' ', '_')}"
-            position = sizes.get(doc, 0)
-            sizes[doc] = position + 1
-            passages[paragraph] = Passage(f"{doc}#{position}", title, paragraph, doc, position)
-        passage = passages[paragraph]
-        if len(text.split()) < SHORTEST_QUESTION or (passage.id, text) in asked:
-            continue
-        asked.add((passage.id, text))
-        answers = dict.fromkeys(" ".join(answer.split()) for answer in question.answers)
-        queries.append(Query(question.id, text, tuple(answers)))
-        part, _, article = passage.doc.partition("/")
-        judgements[split_of(part, article)].append(Judgement(question.id, passage.id, 1))
-    return list(passages.values()), queries, judgements
+            position = sizes[doc] = sizes.get(doc, -1) + 1
+            title = question.article.replace("_", " ")
+            passages[question.paragraph] = Passage(f"{doc}#{position}", title, question.paragraph, doc, position)
+        passage = passages[question.paragraph]
+        if len(question.text.split()) >= SHORTEST_QUESTION and (passage.id, question.text) not in known:
+            known.add((passage.id, question.text))
+            built["queries"].append(Query(question.id, question.text, tuple(dict.fromkeys(question.answers))))
+            split = split_of(*passage.doc.split("/", 1))  # of the paragraph's first article, where several have it
+            built[split].append(Judgement(question.id, passage.id, 1))
+    built["passages"] = list(passages.values())
+    return built
 
 
 def _from_json(part: str, path: Path) -> Iterator[Question]:
     """Questions of an official file; a missing or wrong field is named by its place in the tree."""
-    content = read_json(path)
-    for a, article in enumerate(_get(content, "data", list, path, "")):
-        place = f"data[{a}]"
-        title = _get(article, "title", str, path, place)
-        for p, paragraph in enumerate(_get(article, "paragraphs", list, path, place)):
-            place = f"data[{a}].paragraphs[{p}]"
-            context = _get(paragraph, "context", str, path, place)
-            for q, asked in enumerate(_get(paragraph, "qas", list, path, place)):
-                spot = f"{place}.qas[{q}]"
-                found = _get(asked, "answers", list, path, spot)
-                answers = tuple(_get(answer, "text", str, path, f"{spot}.answers") for answer in found)
-                id_, text = _get(asked, "id", str, path, spot), _get(asked, "question", str, path, spot)
-                yield Question(part, title, context, id_, text, answers)
-
-
-def _get(record: Any, name: str, kind: type, path: Path, place: str) -> Any:
-    value = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(value, kind):
-        problem = f"field {name} is missing or no {'list' if kind is list else 'text'}"
-        raise InputError(problem, where=f"{path} {place}".strip(), fix="Take the official file of SQuAD 1.1 again.")
-    return value
+    place = "data"
+    try:
+        for a, article in enumerate(read_json(path)["data"]):
+            place, title = f"data[{a}]", _one_line(article["title"])
+            for p, paragraph in enumerate(article["paragraphs"]):
+                place, context = f"data[{a}].paragraphs[{p}]", _one_line(paragraph["context"])
+                for q, one in enumerate(paragraph["qas"]):
+                    place = f"data[{a}].paragraphs[{p}].qas[{q}]"
+                    answers = tuple(_one_line(answer["text"]) for answer in one["answers"])
+                    yield Question(part, title, context, _one_line(one["id"]), _one_line(one["question"]), answers)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        problem = f"a field is missing or of another type ({error})"
+        raise InputError(problem, where=f"{path} {place}", fix="Take the official file of SQuAD 1.1 again.") from None
 
 
 def _from_hub(hub: str) -> Iterator[Question]:
@@ -142,6 +112,10 @@ def _from_hub(hub: str) -> Iterator[Question]:
             )
             raise InputError(problem, where=f"collection squad ({hub}, {name})", fix=fix) from error
         for row in rows:
-            yield Question(
-                part, row["title"], row["context"], row["id"], row["question"], tuple(row["answers"]["text"])
-            )
+            answers = tuple(map(_one_line, row["answers"]["text"]))
+            context, text = _one_line(row["context"]), _one_line(row["question"])
+            yield Question(part, row["title"], context, row["id"], text, answers)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

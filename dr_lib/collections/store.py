@@ -1,170 +1,280 @@
-"""From a source to Arrow files in the cache: all checks, the digest and the counts.
+"""What a reader of a format gives, and the Arrow files that are made of it once: all checks, the digest, the counts.
 
-A parsed collection is a folder with passages.arrow, queries.arrow, one Arrow file a split and, written last,
-manifest.json with their checksums. It is made beside its place and renamed into it; a load that fails leaves nothing
-behind.
-Book: practice/own-corpus.
+A format's file describes a `Source`; what holds for every collection is checked here: no empty and no duplicate
+passage, no id that would break a line, no judgement that names what is not there. Ids and texts are compared by 64-bit
+hashes first, 16 bytes a passage; only where two hashes are equal are the strings looked at.
+Page of the book: practice/own-corpus, "what is checked".
 """
 
 import json
 import re
 import shutil
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
+import numpy as np
 import pyarrow as pa
-from filelock import FileLock
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
-from dr_lib.collections.checks import checked_rows, count_repeated_texts, known_judgements, refuse_repeated_ids
-from dr_lib.collections.collection import Collection
-from dr_lib.collections.source import Source
+from dr_lib.collections.collection import Collection, rows_of
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.stages import Cache, stage
 
-FORMAT = 1
-ROWS_PER_BATCH = 1000
+ABOUT = "collection.json"
+ROWS_AT_ONCE = 1000
+SPLITS = ("train", "dev", "test")
 TEXT = pa.string()
 PASSAGE = pa.schema([("id", TEXT), ("title", TEXT), ("text", TEXT), ("doc", TEXT), ("position", pa.int64())])
 QUERY = pa.schema([("id", TEXT), ("text", TEXT), ("answers", pa.list_(TEXT))])
 JUDGEMENT = pa.schema([("query", TEXT), ("passage", TEXT), ("grade", pa.int64())])
+# Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is not UTF-8 in a name.
+NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class Passage(NamedTuple):
+    """One passage: `doc` is "" and `position` 0 where the collection does not know them."""
+
+    id: str
+    title: str
+    text: str
+    doc: str = ""
+    position: int = 0
+
+
+class Query(NamedTuple):
+    """One query with its accepted answers (often none)."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+
+
+class Judgement(NamedTuple):
+    """One relevance judgement: grade 0 is judged not relevant."""
+
+    query: str
+    passage: str
+    grade: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A stream that can be read more than once.
+
+    Args:
+        place: the file or source that an error names.
+        read: gives (line number, row) pairs from the start at each call.
+        unit: what the numbers count: "line" for files, "row" elsewhere.
+    """
+
+    place: str
+    read: Callable[[], Iterable[tuple[int, Any]]]
+    unit: str = "line"
+
+    def error(self, number: int, problem: str, fix: str) -> InputError:
+        """What is wrong with row `number`."""
+        return InputError(problem, where=f"{self.place} {self.unit} {number}", fix=fix)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A collection in its original format, not read yet.
+
+    Args:
+        name: what the collection is called.
+        digest: of the source's files or versions; it names the folder in the cache.
+        passages, queries, judgements: the streams; judgements by split, in the order splits are listed.
+        info: licence, source and versions, kept with the collection.
+        published: True for data the reader cannot edit: rows that break a rule are left out and counted in `info`
+            where a folder of the reader's own would be refused.
+        allow_duplicates: keep (and count) passages that repeat title and text of another one.
+    """
+
+    name: str
+    digest: str
+    passages: Rows
+    queries: Rows
+    judgements: dict[str, Rows] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+    published: bool = False
+    allow_duplicates: bool = False
+
+
+def published_source(name: str, digest: str, place: str, build: Callable[[], dict[str, list]], info: dict) -> Source:
+    """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the judgements of `SPLITS`."""
+    built = cache(build)  # reading any of them first builds all
+    passages, queries, *judgements = (
+        Rows(f"{place}, {part}", lambda part=part: enumerate(built()[part], start=1), "row")
+        for part in ("passages", "queries", *SPLITS)
+    )
+    return Source(name, digest, passages, queries, dict(zip(SPLITS, judgements, strict=True)), info, published=True)
 
 
 def open_source(source: Source, root: Path) -> Collection:
-    """Open the parsed form of `source` under `root`, making it first where it is missing.
+    """Open the Arrow files of `source`, making them first where they are missing.
 
     Args:
-        source: what a loader gives.
-        root: folder of parsed collections; each is `<name>-<digest of source files or versions>`.
+        source: what the reader of a format gives.
+        root: folder of all collections' files.
 
     Raises:
-        InputError: the source breaks a rule (nothing is left behind), or the parsed form was altered.
+        InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
-    key = json_digest([FORMAT, source.key, source.allow_duplicates])
-    folder = root / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', source.name)}-{key[:16]}"
-    if not (folder / "manifest.json").exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{folder.name}.lock"):
-            if not (folder / "manifest.json").exists():
-                for left in root.glob(f".{folder.name}.*/"):  # of a load that was killed; nobody else holds the lock
-                    shutil.rmtree(left, ignore_errors=True)
-                with fresh_folder(folder) as draft:
-                    write_collection(source, draft)
-    return open_folder(folder)
+    folder = Cache(root, announce=lambda _: None).get(arrow_files(source, source.allow_duplicates))
+    about = read_json(folder / ABOUT)
+    passages, queries, *judgements = (
+        datasets.Dataset.from_file(str(folder / name))
+        for name in ("passages.arrow", "queries.arrow", *(name for _, name in about["splits"]))
+    )
+    judged = {split: table for (split, _), table in zip(about["splits"], judgements, strict=True)}
+    return Collection(about["name"], about["digest"], about["info"], passages, queries, judged, folder)
 
 
-def open_folder(folder: Path) -> Collection:
-    """Memory-map a parsed collection; an altered or truncated file raises `InputError`."""
-    manifest = read_json(folder / "manifest.json")
-    for name, digest in manifest["files"].items():
-        path = folder / name
-        if not path.exists() or file_digest(path) != digest:
-            fix = f"Remove the folder {folder}; the next load makes it again."
-            raise InputError("the file was altered, truncated or removed", where=path, fix=fix)
-    tables = {name: datasets.Dataset.from_file(str(folder / name)) for name in manifest["files"]}
-    judged = {split: tables[name] for split, name in manifest["splits"]}
-    passages, queries = tables["passages.arrow"], tables["queries.arrow"]
-    return Collection(manifest["name"], manifest["digest"], manifest["info"], passages, queries, judged, folder)
+@stage(version=2)
+def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
+    """`passages.arrow`, `queries.arrow`, one Arrow file a split, and `collection.json`."""
+    try:
+        write_json(folder / ABOUT, _write_collection(source, folder))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # a refused collection may be large
+        raise
 
 
-def write_collection(source: Source, folder: Path) -> None:
-    """Read and check the whole source; write its Arrow files and manifest to `folder`."""
+def _write_collection(source: Source, folder: Path) -> dict[str, Any]:
+    """Read and check the whole source; write its Arrow files and return what is to be said about them."""
     counts: dict[str, Any] = {}
-    judged_queries, judged_passages = _judged_ids(source)
-    passages, passage_digest = _write_passages(source, folder, judged_passages, counts)
-    queries, query_digest = _write_queries(source, folder, judged_queries, counts)
-    splits, split_digests = _write_judgements(source, folder, passages, queries, counts)
-    names = ("passages.arrow", "queries.arrow", *splits.values())
-    manifest = {
-        "name": source.name,
-        "digest": json_digest({"passages": passage_digest, "queries": query_digest, "splits": split_digests}),
-        "info": {**source.info, "counts": counts},
-        "splits": list(splits.items()),
-        "files": {name: file_digest(folder / name) for name in names},
-    }
-    write_json(folder / "manifest.json", manifest)
-
-
-def _write_passages(source: Source, folder: Path, judged: set[str], counts: dict[str, Any]) -> tuple[set[str], str]:
-    """Write passages.arrow; return which judged passages exist, and the digest of the content."""
-    hashes = {"id": array("q"), "text": array("q")}
-    keys = {"id": lambda row: row.id, "text": lambda row: (row.title, row.text)}
-    found: set[str] = set()
-    rows = _noting(judged, checked_rows(source.passages, "passage", hashes, keys, source, counts), found)
-    rows = tqdm(rows, f"{source.name}: passages", unit="", delay=3, mininterval=1, leave=False)
-    counts["passages"], digest = _write_arrow(folder / "passages.arrow", PASSAGE, rows)
-    if not counts["passages"]:
-        raise InputError("there is no passage in it", where=source.passages.place, fix="Give at least one passage.")
-    refuse_repeated_ids(source.passages, hashes["id"], "passage")
-    counts["duplicate_texts"] = count_repeated_texts(source.passages, hashes["text"], source)
-    return found, digest
-
-
-def _write_queries(source: Source, folder: Path, judged: set[str], counts: dict[str, Any]) -> tuple[set[str], str]:
-    """Write queries.arrow; return which judged queries exist, and the digest of the content."""
-    hashes = {"id": array("q")}
-    found: set[str] = set()
-    checked = checked_rows(source.queries, "query", hashes, {"id": lambda row: row.id}, source, counts)
-    counts["queries"], digest = _write_arrow(folder / "queries.arrow", QUERY, _noting(judged, checked, found))
-    refuse_repeated_ids(source.queries, hashes["id"], "query")
-    counts["queries_without_judgement"] = counts["queries"] - len(found)
-    return found, digest
-
-
-def _write_judgements(
-    source: Source, folder: Path, passages: set[str], queries: set[str], counts: dict[str, Any]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Write one Arrow file a split; return its name and the digest of its content, by split."""
+    passages, passage_digest = _write_texts(source, source.passages, "passage", folder / "passages.arrow", counts)
+    queries, query_digest = _write_texts(source, source.queries, "query", folder / "queries.arrow", counts)
     files: dict[str, str] = {}
     digests: dict[str, str] = {}
+    judged: set[str] = set()
     for split, rows in source.judgements.items():
-        kept = known_judgements(rows, passages, queries, source, counts)
-        if kept:
+        known = _known_judgements(source, rows, passages["id"], queries["id"], counts)
+        if known:
             files[split] = f"qrels-{len(files)}.arrow"
-            size, digests[split] = _write_arrow(folder / files[split], JUDGEMENT, kept)
-            counts[split] = {"queries": len({judgement.query for judgement in kept}), "judgements": size}
-    return files, digests
+            digests[split], _ = _write_arrow(folder / files[split], JUDGEMENT, rows, known)
+            asked = {judgement.query for _, judgement in known}
+            counts[split] = {"queries": len(asked), "judgements": len(known)}
+            judged |= asked
+    counts["queries_without_judgement"] = len(queries) - len(judged)
+    digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
+    info = {**source.info, "counts": counts}
+    return {"name": source.name, "digest": digest, "info": info, "splits": list(files.items())}
 
 
-def _judged_ids(source: Source) -> tuple[set[str], set[str]]:
-    """Ids of the queries and passages that judgements name."""
-    queries: set[str] = set()
-    passages: set[str] = set()
-    for rows in source.judgements.values():
-        for _, judgement in rows.read():
-            queries.add(judgement.query)
-            passages.add(judgement.passage)
-    return queries, passages
+def _write_texts(
+    source: Source, rows: Rows, kind: str, path: Path, counts: dict[str, Any]
+) -> tuple[datasets.Dataset, str]:
+    """Write passages or queries; return them with the digest of their content. Duplicates are refused or counted."""
+    ids, texts = array("q"), array("q")
+
+    def noted() -> Iterator[tuple[int, Any]]:
+        for number, row in _whole_rows(source, rows, kind, counts):
+            ids.append(hash(row.id))
+            if kind == "passage":
+                texts.append(hash((row.title, row.text)))
+            yield number, row
+
+    bar = tqdm(noted(), f"{source.name}: {path.stem}", unit="", delay=3, mininterval=1, leave=False)
+    digest, numbers = _write_arrow(path, PASSAGE if kind == "passage" else QUERY, rows, bar)
+    written = datasets.Dataset.from_file(str(path))
+    counts[path.stem] = len(numbers)
+    if kind == "passage" and not numbers:
+        raise InputError("there is no passage in it", where=rows.place, fix="Give at least one passage.")
+    for row, first in _repeats(ids, written, ("id",)):
+        problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {rows.unit} {numbers[first]}"
+        raise rows.error(numbers[row], problem, "Remove one of the two, or give it an id of its own.")
+    if kind == "passage":
+        repeated = list(_repeats(texts, written, ("title", "text")))
+        counts["duplicate_texts"] = len(repeated)
+        if repeated and not (source.allow_duplicates or source.published):
+            row, first = repeated[0]
+            twin = f"{rows.unit} {numbers[first]} ({len(repeated)} such in all)"
+            problem = f"duplicate passage: {written[row]['id']!r} repeats title and text of {twin}"
+            fix = "Remove the repetitions, or load with allow_duplicates=True, which keeps and counts them."
+            raise rows.error(numbers[row], problem, fix)
+    return written, digest
 
 
-def _noting(wanted: set[str], rows: Iterable, found: set[str]) -> Iterable:
-    for row in rows:
-        if row.id in wanted:
-            found.add(row.id)
-        yield row
+def _whole_rows(source: Source, rows: Rows, kind: str, counts: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    """The rows that have a text; an id is a name on one line."""
+    for number, row in rows.read():
+        if not row.id.strip() or NOT_IN_NAMES.search(row.id):
+            problem = f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
+            raise rows.error(number, problem, "Give it an id of visible characters.")
+        if row.text.strip():
+            yield number, row
+        elif source.published:
+            counts[f"empty_{kind}_left_out"] = counts.get(f"empty_{kind}_left_out", 0) + 1
+        else:
+            raise rows.error(number, f"{kind} {row.id!r} is empty", "Give it a text, or remove the line.")
 
 
-def _write_arrow(path: Path, schema: pa.Schema, rows: Iterable[tuple]) -> tuple[int, str]:
-    """Write rows as an Arrow stream; return their number and the SHA-256 of their content."""
-    content, size, batch = sha256(), 0, []
+def _write_arrow(path: Path, schema: pa.Schema, rows: Rows, numbered: Iterable[tuple[int, tuple]]) -> tuple[str, array]:
+    """Write rows as an Arrow stream; return the SHA-256 of their content, and their numbers in the source."""
+    content, numbers, batch = sha256(), array("q"), []
+
+    def flush() -> None:
+        columns = zip(*batch, strict=True)
+        arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
+        stream.write_batch(pa.record_batch(arrays, schema=schema))
+        batch.clear()
+
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-
-        def flush() -> None:
-            columns = zip(*batch, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            stream.write_batch(pa.record_batch(arrays, schema=schema))
-            batch.clear()
-
-        for row in rows:
-            content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for number, row in numbered:
+            try:
+                content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            except UnicodeEncodeError:
+                raise rows.error(number, "a text holds half a surrogate pair", "Write the character whole.") from None
+            numbers.append(number)
             batch.append(row)
-            size += 1
-            if len(batch) == ROWS_PER_BATCH:
+            if len(batch) == ROWS_AT_ONCE:
                 flush()
         if batch:
             flush()
-    return size, content.hexdigest()
+    return content.hexdigest(), numbers
+
+
+def _repeats(hashes: array, table: datasets.Dataset, columns: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Rows that are equal to an earlier one in some columns: (row, the first such row)."""
+    values = np.array(hashes, np.int64)
+    order = np.argsort(values, kind="stable")
+    equal = np.flatnonzero(values[order[1:]] == values[order[:-1]])
+    first: dict[Hashable, int] = {}
+    for row in np.union1d(order[equal], order[equal + 1]).tolist():
+        key = tuple(table.data.column(name)[row].as_py() for name in columns)
+        if first.setdefault(key, row) != row:
+            yield row, first[key]
+
+
+def _known_judgements(
+    source: Source, rows: Rows, passage_ids: Any, query_ids: Any, counts: dict[str, Any]
+) -> list[tuple[int, Judgement]]:
+    """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused or left out."""
+    judged = list(rows.read())
+    queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
+    passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
+    known: dict[tuple[int, int], tuple[int, Judgement]] = {}
+    for (number, judgement), query, passage in zip(judged, queries, passages, strict=True):
+        if query < 0:
+            problem = f"the judgement names an unknown query {judgement.query!r}"
+        elif passage < 0:
+            problem = f"the judgement names an unknown passage {judgement.passage!r}"
+        elif (query, passage) in known:
+            problem = f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
+        else:
+            known[query, passage] = number, judgement
+            continue
+        if not source.published:
+            raise rows.error(number, problem, "Correct the id, or remove the line.")
+        counts["judgements_left_out"] = counts.get("judgements_left_out", 0) + 1
+    if not known and not source.published:
+        raise InputError("there is no judgement in it", where=rows.place, fix="Add judgements, or remove the split.")
+    return list(known.values())

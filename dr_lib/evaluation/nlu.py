@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.collections.beir import read_lines
+from dr_lib.collections import read_lines
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
 from dr_lib.evaluation.statistics import Interval, interval_of

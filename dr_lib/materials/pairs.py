@@ -27,8 +27,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.collections import Collection
-from dr_lib.collections.beir import read_lines
+from dr_lib.collections import Collection, read_lines
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.materials.texts import StringWriter, read_strings

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import expit, softmax
 
-from dr_lib.collections import Collection
-from dr_lib.collections.beir import query_text, read_records
+from dr_lib.collections import Collection, query_text, read_records
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.materials.texts import Counts, Texts

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dr_lib.collections import Collection
-from dr_lib.collections.beir import GENERATED
-from dr_lib.collections.source import Judgement, Query
-from dr_lib.collections.writing import write_folder
+from dr_lib.collections import GENERATED, Collection, Judgement, Query, write_folder
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.materials.questions import ByWords, consistent

@@ -1,12 +1,21 @@
-"""Dialogue files as published, written small by hand, and what is read from them."""
+"""Dialogue files as published, written small by hand, what is read from them, and stand-ins made from a collection."""
 
 import gzip
 import json
 
 import pytest
 
-from dr_lib.collections import CandidateSet, Exchange, load_candidates, read_exchanges
+from dr_lib import collections
+from dr_lib.collections import (
+    CandidateSet,
+    Exchange,
+    load_candidates,
+    made_dialogues,
+    made_sentence_pairs,
+    read_exchanges,
+)
 from dr_lib.errors import InputError
+from dr_lib.evaluation import load_nlu
 from dr_lib.places import data_root
 
 CONVAI2 = """1 your persona: i like cats.
@@ -34,6 +43,8 @@ UBUNTU = (
     "Context,Ground Truth Utterance,Distractor_0,Distractor_1\n"
     '"hi __eou__ it, hangs __eou__ __eot__ what does ? __eou__ __eot__","the login __eou__",no __eou__,"a, b"\n'
 )
+
+QRELS = {"train": ["q1\tp2\t1", "q2\tp4\t1"], "dev": ["q1\tp1\t1"], "test": ["q1\tp3\t0", "q1\tp2\t1", "q2\tp4\t2"]}
 
 
 def test_convai2_contexts_hold_persona_and_all_turns_before(tmp_path):
@@ -94,9 +105,9 @@ def test_pairs_are_read_plain_and_packed(tmp_path, packed):
 
 def test_equal_candidates_of_different_contexts_are_one_text():
     made = CandidateSet.of(
-        "two", [Exchange(("a",), "yes", ("yes", "no")), Exchange(("b", "c"), "no", ("no", "why", "no"))], between=" / "
+        "two", [Exchange(("a",), "yes", ("yes", "no")), Exchange(("b", "c"), "no", ("no", "why", "no"))]
     )
-    assert made.texts == ["yes", "no", "why"] and made.contexts == ["a", "b / c"]
+    assert made.texts == ["yes", "no", "why"] and made.contexts == ["a", "b c"]
     assert made.candidates.tolist() == [[0, 1, -1], [1, 2, 1]] and made.correct.tolist() == [0, 1]
 
 
@@ -107,13 +118,25 @@ def test_equal_candidates_of_different_contexts_are_one_text():
         ("valid_self_original.txt", "1 hello\n", "line 1: no response"),
         ("ubuntu_dev_subtask_1.json", '[{"example-id": 1}]', "dialogue 0 lacks"),
         ("valid.csv", "a,b\n1,2\n", "columns a, b"),
-        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: a row with another number"),
-        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: a row with another number"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: not as many cells"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: not as many cells"),
         ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not CSV .* quote"),
         ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "messages-so-far": [{"utterance": None}]}]), "no text"),
-        ("pairs/dev.jsonl", '{"context": ["a"], "response": "b", "candidates": "b"}\n', "are lists of texts"),
-        ("pairs/dev.jsonl", '{"context": "a", "response": "b"}\n', "line 1: context and candidates"),
-        ("pairs/dev.jsonl", '{"response": "b"}\n', "line 1: not an exchange"),
+        (
+            "pairs/dev.jsonl",
+            '{"context": ["a"], "response": "b", "candidates": "b"}\n',
+            "field candidates is text, not a list",
+        ),
+        ("pairs/dev.jsonl", '{"context": [1], "response": "b"}\n', "line 1: context and candidates are lists of texts"),
+        ("pairs/dev.jsonl", '{"context": "a", "response": "b"}\n', "line 1: field context is text, not a list"),
+        ("pairs/dev.jsonl", '{"response": "b"}\n', "line 1: field context is missing"),
+        ("pairs/dev.jsonl", '{"context": ' + "[" * 100_000, "line 1: not a JSON object"),
+        ("ubuntu_dev_subtask_1.json", "[" * 100_000, "not valid JSON"),
+        ("ubuntu_dev_subtask_1.json", "9" * 5000, "not valid JSON"),
+        ("ubuntu_dev_subtask_1.json", "null", "a list of dialogues is expected"),
+        ("ubuntu_dev_subtask_1.json", "[null]", "dialogue 0 lacks"),
+        ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "options-for-next": None}]), "dialogue 0 lacks"),
+        ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "options-for-correct-answers": None}]), "dialogue 0"),
     ],
 )
 def test_broken_files_are_refused_with_the_place(tmp_path, name, text, message):
@@ -151,3 +174,45 @@ def test_real_dialogues_have_twenty_candidates(name, size):
     assert made.candidates.shape == (size, 20) and made.candidates.min() >= 0
     assert (made.candidates == made.correct[:, None]).sum() == size
     assert len(load_candidates(name, "test", limit=10)) == 10
+
+
+@pytest.fixture
+def tiny(beir_folder, cache):
+    return collections.load(str(beir_folder(qrels=QRELS)), cache=cache)
+
+
+def test_context_is_a_query_and_response_the_beginning_of_its_passage(tiny, tmp_path):
+    folder = made_dialogues(tiny, words=3, folder=tmp_path / "made")
+    assert [json.loads(line) for line in (folder / "pairs" / "train.jsonl").read_text().splitlines()] == [
+        {"context": ["what is thin"], "response": "The boundary layer", "candidates": []},
+        {"context": ["what is hot"], "response": "A jet is", "candidates": []},
+    ]
+
+
+def test_candidates_are_each_others_responses_once(tiny, tmp_path):
+    found = load_candidates(made_dialogues(tiny, words=3, folder=tmp_path / "made"), "test")
+    assert found.texts == ["The boundary layer", "A jet is"]
+    assert found.candidates.tolist() == [[0, 1], [1, 0]] and found.correct.tolist() == [0, 1]
+
+
+def test_each_query_stands_with_its_passage_and_with_the_one_before(tiny, tmp_path):
+    folder = made_sentence_pairs(tiny, words=2, folder=tmp_path / "made")
+    assert (folder / "train.tsv").read_text() == (
+        "sentence1\tsentence2\tlabel\n"
+        "what is thin\tThe boundary\t1\nwhat is thin\tA jet\t0\n"
+        "what is hot\tA jet\t1\nwhat is hot\tThe boundary\t0\n"
+    )
+    assert load_nlu("mrpc", folder, "train").targets.tolist() == [1, 0, 1, 0]
+
+
+def test_default_place_is_in_the_cache_and_tells_collections_apart(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "other"))
+    folder = made_sentence_pairs(tiny)
+    assert folder.is_relative_to(tmp_path / "other") and tiny.digest[:12] in folder.parts
+    assert made_dialogues(tiny) != folder
+
+
+def test_query_without_a_relevant_passage_is_named(beir_folder, cache, tmp_path):
+    bare = collections.load(str(beir_folder(qrels={**QRELS, "dev": ["q1\tp1\t0"]})), cache=cache)
+    with pytest.raises(InputError, match="'q1' has no relevant passage"):
+        made_sentence_pairs(bare, folder=tmp_path / "made")

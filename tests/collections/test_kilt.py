@@ -31,6 +31,11 @@ NQ = [
 ]  # fmt: skip
 
 
+def evidence_of(first, last) -> dict:
+    piece = {"wikipedia_id": "290", "start_paragraph_id": first, "end_paragraph_id": last}
+    return {"id": 1, "input": "?", "output": [{"provenance": [piece]}]}
+
+
 def lines(rows) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
@@ -92,6 +97,14 @@ def test_pages_are_measured_as_kilt_does(folder, tmp_path):
         ("nq-dev-kilt.jsonl", {"id": 1, "output": []}, "line 1: field input"),
         ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": {"a": 1}}, "line 1: field output"),
         ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": [{}]}]}, "line 1: a piece of evidence"),
+        (
+            "nq-dev-kilt.jsonl",
+            {"id": 1, "input": "?", "output": [{"provenance": {"a": 1}}]},
+            "line 1: field provenance",
+        ),
+        ("nq-dev-kilt.jsonl", evidence_of(0, 10**12), "line 1: a piece of evidence lacks a span of one page"),
+        ("nq-dev-kilt.jsonl", evidence_of(0, 1e400), "line 1: a piece of evidence"),
+        ("nq-dev-kilt.jsonl", evidence_of("one", None), "line 1: a piece of evidence"),
     ],
 )
 def test_broken_lines_are_refused_with_the_place(folder, tmp_path, name, row, message):

@@ -261,7 +261,7 @@ def test_summary_becomes_the_query_and_leaves_the_passage():
     (query,), (passage,) = built["queries"], built["passages"]
     assert query.text == "Read all lines of a table" and passage.text == BODY.format("table")
     assert (passage.title, passage.doc, passage.position) == ("numpy.core.read", "numpy.core", 0)
-    assert [judged for split in pydocs.SPLITS for judged in built[split]] == [(query.id, passage.id, 1)]
+    assert [judged for split in pydocs.SHARES for judged in built[split]] == [(query.id, passage.id, 1)]
 
 
 def test_short_body_and_private_names_are_not_labelled():

@@ -1,9 +1,10 @@
-"""Samples are deterministic and nested, keep positives and order, and say what does not fit."""
+"""Samples are deterministic and nested, keep positives and order, and say what does not fit; from ids to rows."""
 
 import datasets
+import numpy as np
 import pytest
 
-from dr_lib.collections import Collection
+from dr_lib.collections import Collection, document_numbers
 from dr_lib.errors import InputError
 
 
@@ -112,3 +113,27 @@ def test_positives_that_do_not_fit_are_refused(parent):
 def test_empty_sample_is_refused(parent, name):
     with pytest.raises(InputError, match="a sample of 0 is empty"):
         parent.sample(**{name: 0})
+
+
+def test_a_minimum_grade_leaves_out_lower_ones(parent):
+    rows = parent.relevant_rows("test"), parent.relevant_rows("test", grade=0), parent.relevant_rows("test", grade=2)
+    assert [row.tolist() for row in rows[0]] == [[2 * query] for query in range(20, 25)]
+    assert [row.tolist() for row in rows[1]] == [[2 * query, 2 * query + 1] for query in range(20, 25)]
+    assert [row.tolist() for row in rows[2]] == [[]] * 5
+
+
+def test_documents_are_numbered_by_name_and_a_passage_without_one_stands_alone(parent):
+    numbers, positions = parent.documents()
+    names = parent.passages["doc"][:]
+    assert numbers.tolist() == [sorted(set(names)).index(name) for name in names]
+    assert positions.tolist() == [row % 5 for row in range(60)]
+    assert len(set(document_numbers(["", "a", "", "a"]).tolist())) == 3
+
+
+def test_one_long_document_name_among_many_costs_its_own_length():
+    # A table of fixed-width names would hold 100,000 times two million characters.
+    names = [f"d{row // 5}" for row in range(100_000)]
+    names[777] = "x" * 2_000_000
+    numbers = document_numbers(names)
+    expected = np.unique(names[:777] + names[778:], return_inverse=True)[1]
+    assert numbers[777] == numbers.max() and np.array_equal(np.delete(numbers, 777), expected)

@@ -114,12 +114,12 @@ def test_unknown_id_offers_near_names(cache):
 
 
 def test_real_ids_have_the_splits_the_book_names():
-    from dr_lib.collections.published import published_source
+    from dr_lib.collections.published import source
 
-    splits = published_source("msmarco-passage").judgements
+    splits = source("msmarco-passage").judgements
     assert {"train", "dev/small", "trec-dl-2019/judged", "trec-dl-2020/judged"} <= set(splits)
-    assert set(published_source("beir/scifact").judgements) == {"train", "test"}
-    assert set(published_source("beir/nq").judgements) == {"test"}
+    assert set(source("beir/scifact").judgements) == {"train", "test"}
+    assert set(source("beir/nq").judgements) == {"test"}
 
 
 def test_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, cache):
@@ -127,4 +127,4 @@ def test_failed_download_says_what_to_do_and_leaves_nothing(tmp_path, cache):
     ir_datasets.registry.register(name, Dataset(TsvDocs(LocalDownload(tmp_path / "nowhere.tsv"))))
     with pytest.raises(InputError, match=r"could not be had \(FileNotFoundError.*IR_DATASETS_HOME"):
         collections.load(f"ir_datasets:{name}", cache=cache)
-    assert not [path for path in cache.iterdir() if path.suffix != ".lock"]
+    assert not [path for path in cache.iterdir() if path.name != "locks"]

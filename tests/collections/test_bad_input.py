@@ -1,11 +1,18 @@
 """Every defect of a collection ends in one error that names place and way out, and leaves nothing behind."""
 
+import contextlib
 import gzip
+import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dr_lib import collections
+from dr_lib.collections import Judgement, Query, write_folder
 from dr_lib.errors import InputError
 
 GOOD = '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p4", "text": "Four."}\n'
@@ -14,14 +21,30 @@ ADDED_LINES = {
     "malformed line": ("corpus", '{"_id": "p5", "text": ', "corpus.jsonl line 4: not a JSON object"),
     "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: a JSON object is expected, not a list"),
     "missing _id": ("corpus", '{"text": "x"}', "corpus.jsonl line 4: field _id is missing"),
-    "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: field _id is empty"),
+    "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: passage id ' ' is empty"),
     "number as _id": ("corpus", '{"_id": 5, "text": "x"}', "corpus.jsonl line 4: field _id is a whole number"),
     "missing text": ("corpus", '{"_id": "p5"}', "corpus.jsonl line 4: field text is missing"),
     "list as text": ("corpus", '{"_id": "p5", "text": ["x"]}', "corpus.jsonl line 4: field text is a list"),
     "number as title": ("corpus", '{"_id": "p5", "text": "x", "title": 1}', "line 4: field title is a whole number"),
     "text as position": ("corpus", '{"_id": "p5", "text": "x", "position": "2"}', "line 4: field position is text"),
     "truth as position": ("corpus", '{"_id": "p5", "text": "x", "position": true}', "field position is true/false"),
-    "half a surrogate": ("corpus", '{"_id": "p5", "text": "\\ud800"}', "line 4: field text holds half a surrogate"),
+    "half a surrogate": ("corpus", '{"_id": "p5", "text": "\\ud800"}', "line 4: a text holds half a surrogate"),
+    "half a surrogate in an id": (
+        "corpus",
+        '{"_id": "\\udcff", "text": "x"}',
+        "passage id '\\udcff' is empty or",
+    ),
+    "tab in an id": ("corpus", '{"_id": "p\\t5", "text": "x"}', "line 4: passage id 'p\\t5' is empty or holds a tab"),
+    "line end in an id": ("corpus", '{"_id": "p\\n5", "text": "x"}', "line 4: passage id 'p\\n5' is empty or holds"),
+    "escape in a query id": (
+        "queries",
+        '{"_id": "\\u001b[2J", "text": "x"}',
+        "query id '\\x1b[2J' is empty or",
+    ),
+    "position over 64 bit": ("corpus", '{"_id": "p5", "text": "x", "position": 9223372036854775808}', "beyond 64 bits"),
+    "number of 5,000 digits": ("corpus", '{"_id": "p5", "text": "x", "position": ' + "9" * 5000 + "}", "not a JSON"),
+    "deep JSON": ("corpus", '{"_id": ' + "[" * 100_000, "corpus.jsonl line 4: not a JSON object"),
+    "null": ("corpus", "null", "corpus.jsonl line 4: a JSON object is expected, not null"),
     "empty passage": ("corpus", '{"_id": "p5", "text": " \\n"}', "corpus.jsonl line 4: passage 'p5' is empty"),
     "same passage id": (
         "corpus",
@@ -38,6 +61,7 @@ ADDED_LINES = {
     "unknown query": ("qrels", "q9\tp1\t1", "dev.tsv line 3: the judgement names an unknown query 'q9'"),
     "judged twice": ("qrels", "q1\tp1\t0", "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice"),
     "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: grade '0.5' in column score is not a whole number"),
+    "grade over 64 bit": ("qrels", "q1\tp2\t9223372036854775808", "dev.tsv line 3: grade '9223372036854775808' in"),
     "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 2 columns instead of 3"),
     "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 4 columns instead of 3"),
 }
@@ -50,10 +74,10 @@ MISSING = {
 
 
 def message(folder: str | Path, cache: Path) -> str:
-    """The error of a load; nothing may be left in the cache but locks."""
+    """The error of a load; nothing may be left in the cache but the folder of locks."""
     with pytest.raises(InputError) as caught:
         collections.load(folder, cache=cache)
-    left = [path.name for path in cache.iterdir() if not path.name.endswith(".lock")] if cache.exists() else []
+    left = [path.name for path in cache.iterdir() if path.name != "locks"] if cache.exists() else []
     assert left == []
     assert caught.value.fix
     return str(caught.value)
@@ -155,3 +179,91 @@ def test_a_failed_load_leaves_a_finished_one_alone(beir_folder, cache):
     with pytest.raises(InputError):
         collections.load(beir_folder("other", corpus=GOOD + "{\n"), cache=cache)
     assert collections.load(folder, cache=cache).digest == good.digest
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/dev.tsv", "README.md", "x.txt"])
+def test_what_is_no_file_is_never_waited_for(beir_folder, cache, kind, name):
+    folder = beir_folder(**parts(qrels=None))
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name) if kind == "fifo" else (folder / name).mkdir()
+    if name in ("corpus.jsonl", "qrels/dev.tsv"):
+        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "dev.tsv: this is no file") in message(folder, cache)
+    else:
+        assert len(collections.load(folder, cache=cache).passages) == 3
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"two\nlines", b"x" * 5000])
+def test_a_path_that_is_no_text_is_refused(tmp_path, cache, name):
+    place = os.path.join(os.fsencode(tmp_path), name)  # noqa: PTH118
+    with contextlib.suppress(OSError):
+        os.mkdir(place)  # noqa: PTH102
+    assert message(os.fsdecode(place), cache)
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.txt", b"two\nlines.txt"])
+def test_a_text_file_whose_name_is_no_text_is_named(tmp_path, cache, name):
+    (tmp_path / "texts").mkdir()
+    with open(os.path.join(os.fsencode(tmp_path / "texts"), name), "w") as file:  # noqa: PTH118, PTH123
+        file.write("Some text.")
+    assert "a file name with a control character or not in UTF-8" in message(tmp_path / "texts", cache)
+
+
+def test_a_split_whose_file_name_is_no_text_is_named(beir_folder, cache):
+    folder = beir_folder(**parts())
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "d\tev.tsv")
+    assert "'d\\tev'" in message(folder, cache)
+
+
+def test_a_file_without_permission_is_named(beir_folder, cache, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("dr_lib.collections.beir.file_digest", refuse)
+    assert "corpus.jsonl: Permission denied" in message(beir_folder(), cache)
+
+
+def test_a_folder_with_a_very_long_name_is_loaded(beir_folder, cache):
+    assert len(collections.load(beir_folder("x" * 250), cache=cache).passages) == 4
+
+
+RECORDS = st.dictionaries(
+    st.sampled_from(["_id", "text", "title", "doc", "position", "answers"]),
+    st.one_of(
+        st.text(st.characters(), max_size=6),
+        st.sampled_from(["p1", "p2", "\t", "\ud800", "\u2028", ""]),
+        st.integers(-(2**70), 2**70),
+        st.floats(),
+        st.none(),
+        st.booleans(),
+        st.lists(st.one_of(st.text(max_size=3), st.none()), max_size=2),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus=st.lists(RECORDS, max_size=4), queries=st.lists(RECORDS, max_size=3), judged=st.text(max_size=30))
+def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries, judged):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as place:
+        folder, cache = Path(place) / "it", Path(place) / "cache"
+        (folder / "qrels").mkdir(parents=True)
+        for name, rows in (("corpus", corpus), ("queries", queries)):
+            (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        lines = f"query-id\tcorpus-id\tscore\n{judged}"
+        (folder / "qrels" / "dev.tsv").write_bytes(lines.encode("utf-8", "surrogatepass"))
+        try:
+            loaded = collections.load(folder, cache=cache, allow_duplicates=True)
+        except InputError as error:
+            assert error.fix and error.where
+            assert not [path for path in cache.glob("*") if path.name != "locks"]
+        else:  # what it says of itself is what can be written and read again
+            asked = [Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()]
+            own = {
+                split: [
+                    Judgement(query, *pair) for query, judged in loaded.qrels(split).items() for pair in judged.items()
+                ]
+                for split in loaded.splits
+            }
+            write_folder(Path(place) / "copy", loaded.passages, asked, own, "")
+            again = collections.load(Path(place) / "copy", cache=cache, allow_duplicates=True)
+            assert again.digest == loaded.digest

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
-from dr_lib.collections.cutting import cut, paragraphs
+from dr_lib.collections.plain import cut, paragraphs
 from dr_lib.errors import InputError
 
 LINES = [{"text": "The moon pulls the water."}, {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."}]
@@ -71,7 +71,7 @@ def test_a_bad_line_of_a_json_lines_file_is_named(tmp_path, cache, line):
     with pytest.raises(InputError) as caught:
         collections.load(path, cache=cache)
     assert BAD_LINES[line] in str(caught.value) and caught.value.fix
-    assert not [found for found in cache.iterdir() if not found.name.endswith(".lock")]
+    assert not [path for path in cache.iterdir() if path.name != "locks"]
 
 
 def test_text_files_become_passages_with_document_and_position(text_folder, cache):
