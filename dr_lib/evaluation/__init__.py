@@ -58,7 +58,7 @@ from dr_lib.evaluation.statistics import (
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.evaluation.verdicts import Case, PairResult, SpreadResult, Verdict, flips, verdict
+from dr_lib.evaluation.verdicts import Case, PairResult, Verdict, flips, verdict
 
 __all__ = [
     "BY_ANSWER",
@@ -83,7 +83,6 @@ __all__ = [
     "Paper",
     "Scores",
     "SentenceClassifier",
-    "SpreadResult",
     "Stratum",
     "Table",
     "Verdict",

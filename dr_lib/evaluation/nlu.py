@@ -331,7 +331,7 @@ def measure_interval(
         >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
         0.75
     """
-    return _interval(lambda rows: _mean(runs, name, rows), _same_rows(runs), draws, seed, level)
+    return interval_of(*_resampled(lambda rows: _mean(runs, name, rows), _same_rows(runs), draws, seed), level)
 
 
 def measure_difference(
@@ -344,8 +344,15 @@ def measure_difference(
     level: float = 0.95,
 ) -> Interval:
     """First minus second configuration, both measured on the same resampled rows."""
+    return interval_of(*difference_draws(first, second, name, draws=draws, seed=seed), level)
+
+
+def difference_draws(
+    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0
+) -> tuple[float, np.ndarray]:
+    """First minus second configuration, and the same on resampled rows `[draws]`."""
     rows = _same_rows([*first, *second])
-    return _interval(lambda drawn: _mean(first, name, drawn) - _mean(second, name, drawn), rows, draws, seed, level)
+    return _resampled(lambda drawn: _mean(first, name, drawn) - _mean(second, name, drawn), rows, draws, seed)
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
@@ -388,10 +395,10 @@ def _batches(
     return batch
 
 
-def _interval(value: Callable[[np.ndarray], float], rows: int, draws: int, seed: int, level: float) -> Interval:
+def _resampled(value: Callable[[np.ndarray], float], rows: int, draws: int, seed: int) -> tuple[float, np.ndarray]:
+    """A value of all rows, and of resampled rows."""
     rng = np.random.default_rng(seed)
-    drawn = np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
-    return interval_of(value(np.arange(rows)), drawn, level)
+    return value(np.arange(rows)), np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
 
 
 def _mean(runs: Sequence[Scores], name: str, rows: np.ndarray) -> float:

@@ -6,9 +6,9 @@ Page of the book: the opener of each paper.
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -55,24 +55,44 @@ class Table(Settings):
 
 
 class Compare(Settings):
-    """Which rows must stand in which order: `pairs` of [better, worse] in the column `metric`."""
+    """Which rows must stand in which order: `pairs` of [better, worse] in column `metric`; `paired` as in `Check`."""
 
     metric: str
     pairs: list[tuple[str, str]] = Field(min_length=1)
+    paired: bool = True
 
 
-class Spread(Settings):
-    """All of these rows lie within `width` of each other, for claims that say "about equal".
+class Check(Settings):
+    """What our runs must show, where pairs of rows in a column of the paper cannot say it.
+
+    A paper that says "about" or "no meaningful gain" gives no number; half a point is taken then, which is what SimLM
+    calls level (Table 8).
 
     Attributes:
-        measure: what is compared, by our name of it.
-        rows: names of rows of the claim's table.
-        width: largest difference of two of them in points, in the paper's own words: 0.5.
+        kind: "order": each row above the next; "best": the first row above each other one (a sweep's best setting);
+            "equal": every two rows within `width`; "cases": the first row answers more of the queries that only one of
+            two answers (chosen examples; a sign test); "wins": the first row is the best of all on at least `low`
+            percent of the collections; "within": the first row's mean lies between `low` and `high`.
+        measure: our name of what is compared; None reads it from the claim's metric.
+        rows: names of configurations, as in the claim's table where it has them.
+        width: of "equal" in points; of "order" and "best" how far below a row may be and still count as level.
+        low, high: bounds in points or percent.
+        paired: False where the rows are groups of queries and no systems on the same queries.
     """
 
-    measure: str
-    rows: list[str] = Field(min_length=2)
-    width: float = Field(gt=0)
+    kind: Literal["order", "best", "equal", "cases", "wins", "within"]
+    measure: str | None = None
+    rows: tuple[str, ...] = Field(min_length=1)
+    width: float = Field(default=0.0, ge=0)
+    low: float = 0.0
+    high: float = 100.0
+    paired: bool = True
+
+    @model_validator(mode="after")
+    def _enough_rows(self) -> "Check":
+        if self.kind != "within" and len(self.rows) < 2:
+            raise ValueError("a comparison needs two rows")
+        return self
 
 
 class Claim(Settings):
@@ -82,15 +102,17 @@ class Claim(Settings):
         id: unique over all papers; starts with the paper's name.
         source: the tables or sections it comes from, e.g. "Table 6, Table 2".
         statement: the claim in our words.
-        compare: the order of rows that it states, if any.
-        spreads: the ranges that it states, if any.
+        compare: the order of rows of the paper's table that it states, if any.
+        checks: what else our runs must show.
+        trained: False where nothing is trained (sizes, times, statistics of masks), so that one run decides.
     """
 
     id: str
     source: str
     statement: str
     compare: Compare | None
-    spreads: tuple[Spread, ...] = ()
+    checks: tuple[Check, ...] = ()
+    trained: bool = True
 
     @property
     def metric(self) -> str | None:
@@ -224,17 +246,18 @@ def _check_claim(claim: Claim, paper: Paper, where: str) -> None:
     known = [table.id for table in paper.tables]
     if claim.table is not None and claim.table not in known:
         raise InputError(f"there is no {claim.table}", where=f"{where}: source", fix="Name a table of the file.")
-    named = {name for pair in claim.pairs for name in pair} | {name for one in claim.spreads for name in one.rows}
-    if not named:
+    if claim.compare is None:
+        if not claim.checks:
+            raise InputError("neither compare nor checks", where=where, fix="Say what our runs must show.")
         return
     if claim.table is None:
         raise InputError("names no table", where=f"{where}: source", fix="Name the table that the rows come from.")
     table = paper.table(claim.table)
-    if claim.compare and claim.metric not in table.columns:
+    if claim.metric not in table.columns:
         fix = f"Columns: {', '.join(table.columns)}."
         raise InputError(f"no column {claim.metric!r} in {table.id}", where=f"{where}: compare.metric", fix=fix)
     labels = table.labels()
-    for name in sorted(named):
+    for name in (name for pair in claim.pairs for name in pair):
         if labels.count(name) != 1:
             problem = f"{name!r} names {labels.count(name)} rows of {table.id}"
             raise InputError(problem, where=where, fix=f"Rows: {', '.join(labels)}.")

@@ -58,10 +58,26 @@ def paired_difference(better: Scores | Sequence[Scores], worse: Scores | Sequenc
     sides = [[side] if isinstance(side, Scores) else list(side) for side in (better, worse)]
     if not all(sides):
         raise InputError("no scores to compare", where=measure, fix="Give at least one run of each.")
-    columns = [np.stack([_aligned(run, sides[0][0], measure) for run in side]) for side in sides]
+    columns = [aligned(side, sides[0][0], measure) for side in sides]
     if len(columns[0]) != len(columns[1]):
         columns = [column.mean(axis=0, keepdims=True) for column in columns]
     return columns[0] - columns[1]
+
+
+def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
+    """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it scored others."""
+    columns = []
+    for run in runs:
+        values = run.per_query(measure).astype(np.float64)
+        if run.query_ids != first.query_ids:
+            places = {query: place for place, query in enumerate(run.query_ids)}
+            if places.keys() != set(first.query_ids):
+                odd = sorted(places.keys() ^ set(first.query_ids))[0]
+                fix = "Measure both on the same split of the same collection."
+                raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
+            values = values[[places[query] for query in first.query_ids]]
+        columns.append(values)
+    return np.stack(columns)
 
 
 def bootstrap_interval(
@@ -124,10 +140,13 @@ def bootstrap_means(
         weights = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries) / queries
         by_seed = weights @ columns
         for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
-            chosen = by_seed[:, start:stop]
-            if resample_seeds:
-                chosen = np.take_along_axis(chosen, seed_rng.integers(0, stop - start, chosen.shape), axis=1)
-            out[part] = chosen.mean(axis=1)
+            chosen, seeds = by_seed[:, start:stop], stop - start
+            centre = chosen.mean(axis=1)
+            if resample_seeds and seeds > 1:
+                # The spread among resamples of so few is too small by (seeds - 1) / seeds: widen their deviations.
+                again = np.take_along_axis(chosen, seed_rng.integers(0, seeds, chosen.shape), axis=1).mean(axis=1)
+                centre = centre + np.sqrt(seeds / (seeds - 1)) * (again - centre)
+            out[part] = centre
     return means
 
 
@@ -180,8 +199,9 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest true mean difference that a two-sided test on so many queries would find with a given power.
 
-    Normal approximation: (z of 1 - alpha/2 + z of power) times the standard error of the paired differences. A
-    difference below it cannot be expected to show, so "inconclusive" says nothing about it.
+    Normal approximation: (z of 1 - alpha/2 + z of power) times the standard error of the paired differences, over
+    queries and, where there are several, over seeds. A difference below it cannot be expected to show, so
+    "inconclusive" says nothing about it.
 
     Args:
         differences: `[queries]` or `[seeds, queries]`, at least two queries.
@@ -192,11 +212,13 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
         >>> round(smallest_detectable_difference(np.tile([0.0, 1.0], 50)), 3)
         0.141
     """
-    mean = _seeded([differences])[0].mean(axis=0)
-    if len(mean) < 2:
+    values = _seeded([differences])[0]
+    seeds, queries = values.shape
+    if queries < 2:
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
-    quantiles = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
-    return float(quantiles * mean.std(ddof=1) / np.sqrt(len(mean)))
+    variance = values.mean(axis=0).var(ddof=1) / queries
+    variance += values.mean(axis=1).var(ddof=1) / seeds if seeds > 1 else 0.0
+    return float((stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * np.sqrt(variance))
 
 
 @dataclass(frozen=True)
@@ -250,19 +272,6 @@ def average_interval(
         rest = np.arange(len(names)) != place
         without[name] = interval_of(float(means[rest].mean()), drawn[rest].mean(axis=0), level)
     return AverageInterval(each, interval_of(float(means.mean()), drawn.mean(axis=0), level), without)
-
-
-def _aligned(run: Scores, first: Scores, measure: str) -> np.ndarray:
-    """Values of one run in the order of another's queries."""
-    values = run.per_query(measure).astype(np.float64)
-    if run.query_ids == first.query_ids:
-        return values
-    places = {query: place for place, query in enumerate(run.query_ids)}
-    if places.keys() != set(first.query_ids):
-        odd = sorted(places.keys() ^ set(first.query_ids))[0]
-        fix = "Measure both on the same split of the same collection."
-        raise InputError(f"query {odd!r} was scored in one run only", where="scores", fix=fix)
-    return values[[places[query] for query in first.query_ids]]
 
 
 def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:

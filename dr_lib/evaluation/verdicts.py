@@ -1,48 +1,60 @@
-"""The verdict on a claim: held, reversed, inconclusive, or not run, from our own runs' per-query scores.
+"""The verdict on a claim from our own runs' per-query scores: held, reversed, inconclusive, one seed, or not run.
 
-A claim's pairs form one family. A pair counts as decided where the bootstrap interval of its paired differences leaves
-out 0 and its randomisation test, corrected by Holm over the pairs, does so too. *Held* asks this of every pair;
-*reversed* means that at least one pair is decided against the claim; everything else is *inconclusive*, with the
-smallest difference that so many queries would have shown. Claims of equality (`spreads`) hold where every interval
-lies inside the stated range, and are reversed where one, widened for the number of pairs, lies outside. Page of the
-book: ideas/statistics.
+A claim is one or more *comparisons*, each a number that is said to lie in a range: a difference of two rows above 0,
+the differences of several rows within half a point, the share of collections on which a row is best above a percentage.
+Queries and seeds are resampled, so each number has an interval and a p-value: twice the share of resamples on the other
+side of the range's border (for an order of two systems on the same queries, not below the randomisation test's). The
+p-values of a claim are one family, corrected by Holm. A comparison is *held* where its interval lies inside the range
+and its p-value is below the level, *reversed* where the interval lies outside, and else *inconclusive*, with the
+smallest difference that so many queries and seeds would have shown.
+
+A claim is held where all its comparisons are, and reversed where at least one is. Runs of one seed can only ever say
+*one seed*, and which way they lean: how far another training would differ is then unknown. Page of the book:
+ideas/statistics.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 from dr_lib.evaluation.measures import Scores
-from dr_lib.evaluation.papers import Claim, Spread
+from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
+from dr_lib.evaluation.nlu import difference_draws
+from dr_lib.evaluation.papers import Check, Claim
 from dr_lib.evaluation.statistics import (
+    DRAWS,
     Interval,
-    bootstrap_intervals,
+    aligned,
+    bootstrap_means,
     holm,
+    interval_of,
     paired_difference,
     randomisation_tests,
-    smallest_detectable_difference,
 )
 
-State = Literal["held", "reversed", "inconclusive", "not run"]
+State = Literal["held", "reversed", "inconclusive", "one seed", "not run"]
 Runs = Mapping[str, Sequence[Scores]]
+POWER = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
 
 @dataclass(frozen=True)
 class PairResult:
-    """One pair of a claim, measured.
+    """One comparison of a claim, measured.
 
     Attributes:
-        better, worse: row names.
+        better, worse: row names; of a range `worse` says which.
         measure: what was compared.
-        interval: of the paired difference, above 0 where the claim's order holds (signs are turned for measures of
-            which less is better).
-        p_holm: corrected p-value of the randomisation test.
+        interval: of the number, mostly of the paired difference: above 0 where the claim's order holds (signs are
+            turned for measures of which less is better).
+        p_holm: corrected p-value.
         detectable: smallest difference found with power 0.8.
-        state: of this pair alone.
+        state: of this comparison alone, however many seeds there are.
     """
 
     better: str
@@ -55,41 +67,26 @@ class PairResult:
 
 
 @dataclass(frozen=True)
-class SpreadResult:
-    """A claim of equality, measured on its two most distant configurations.
-
-    Attributes:
-        measure: what was compared.
-        width: largest difference that the claim allows.
-        apart: the two configurations farthest apart.
-        interval: of their difference, the higher minus the lower one.
-        state: of this range.
-    """
-
-    measure: str
-    width: float
-    apart: tuple[str, str]
-    interval: Interval
-    state: State
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What our runs say of a claim.
 
     Attributes:
         claim: the claim's id.
-        state: "held", "reversed", "inconclusive" or "not run".
-        pairs: results of the pairs of which both sides were run, also where the verdict is "not run".
-        spreads: results of the ranges, where the claim states one.
-        missing: row names or measures that were not run.
-        note: the reason in words.
+        state: "held", "reversed", "inconclusive", "one seed" or "not run".
+        leans: what the same runs would say if one seed were enough; the state itself otherwise.
+        pairs: the comparisons of which both sides were run, also where the verdict is "not run".
+        fewest_seeds: of a row.
+        seed_noise: standard deviation of a run's mean from seed to seed, pooled over the rows; None for one seed.
+        missing: row names without a run, or measures that a run lacks.
+        note: why, in one sentence or two.
     """
 
     claim: str
     state: State
+    leans: State = "not run"
     pairs: tuple[PairResult, ...] = ()
-    spreads: tuple[SpreadResult, ...] = ()
+    fewest_seeds: int = 0
+    seed_noise: float | None = None
     missing: tuple[str, ...] = ()
     note: str = ""
 
@@ -98,25 +95,47 @@ class Verdict:
         return asdict(self)
 
 
+@dataclass
+class _Statistic:
+    """A number that a claim says something of: a weighted sum of means, and where it is said to lie.
+
+    Attributes:
+        better, worse, measure: as of `PairResult`.
+        parts: place, weight and values `[seeds, queries]` of each mean; what is in one place shares its resamples.
+        low, high: the range.
+        flipped: `[seeds, queries]` differences of two systems that may be swapped on any query; else None.
+        mean, draws: the number, and what resamples make of it; filled in later.
+    """
+
+    better: str
+    worse: str
+    measure: str
+    parts: list[tuple[int, float, np.ndarray]] = field(default_factory=list)
+    low: float = 0.0
+    high: float = np.inf
+    flipped: np.ndarray | None = None
+    mean: float = 0.0
+    draws: np.ndarray | None = None
+
+
 def verdict(
     claim: Claim,
-    scores_by_label: Runs,
+    runs: Runs | Mapping[str, Runs],
     *,
     measure: str | None = None,
     level: float = 0.95,
-    draws: int = 10_000,
-    resample_seeds: bool = False,
+    draws: int = DRAWS,
 ) -> Verdict:
     """Judge a claim by our runs.
 
     Args:
         claim: from `load_paper`.
-        scores_by_label: row name of the paper's table -> scores, one for each seed; the same queries everywhere.
+        runs: row name -> scores, one for each seed; the same queries everywhere. Or collection -> such runs: rows are
+            then compared by their averages over the collections, each with the same weight.
         measure: our name of the claim's metric, e.g. "MRR@10"; read from the metric if None ("Retriever1 MRR@10" is
             "MRR@10", "NQ R@20" is "accuracy@20" where the runs have it, else "R@20").
         level: of the intervals, and 1 minus the level of the tests.
         draws: resamples and flips of sign.
-        resample_seeds: let the intervals of pairs cover the choice of seeds too.
 
     Raises:
         InputError: two runs scored different queries.
@@ -124,24 +143,165 @@ def verdict(
     Example:
         >>> from dr_lib.evaluation import load_paper
         >>> verdict(load_paper("simlm").claim("simlm-no-zero-shot"), {}).note
-        'No machine comparison is defined for this claim.'
+        'Not run: BM25, SimLM, SimLM, no fine-tuning.'
     """
-    spreads = claim.spreads
-    if claim.compare is None and not spreads:
-        return Verdict(claim.id, "not run", note="No machine comparison is defined for this claim.")
-    chosen = measure or _measure(claim.metric, scores_by_label)
-    needed = {(label, chosen) for pair in claim.pairs for label in pair}
-    needed |= {(label, spread.measure) for spread in spreads for label in spread.rows}
-    missing = _missing(needed, scores_by_label)
-    absent = _missing({(label, chosen) for pair in claim.pairs for label in pair}, scores_by_label)
-    pairs = [pair for pair in claim.pairs if not set(pair) & set(absent)] if chosen not in absent else []
+    places = dict(runs) if runs and all(isinstance(own, Mapping) for own in runs.values()) else {"": runs}
+    chosen = measure or _measure(claim.metric, places)
+    compare = claim.compare
+    checks = [Check(kind="order", rows=pair, paired=compare.paired) for pair in claim.pairs] + list(claim.checks)
+    checks = [check if check.measure else check.model_copy(update={"measure": chosen}) for check in checks]
+    missing = _missing(checks, places)
+    usable = [check for check in checks if not _missing([check], places)]
     sign = -1.0 if claim.lower_is_better else 1.0
-    results = _judge_pairs(pairs, scores_by_label, chosen, sign, level, draws, resample_seeds)
+    statistics = [one for check in usable for one in _statistics(check, places, sign, draws)]
+    pairs = _judge(statistics, level, draws)
     if missing:
-        note = f"Not run: {', '.join(missing)}."
-        return Verdict(claim.id, "not run", results, missing=missing, note=note)
-    ranges = tuple(_judge_spread(spread, scores_by_label, level, draws) for spread in spreads)
-    return Verdict(claim.id, _join([r.state for r in (*results, *ranges)]), results, ranges, (), _note(results, ranges))
+        return Verdict(claim.id, "not run", pairs=pairs, missing=missing, note=f"Not run: {', '.join(missing)}.")
+    rows = {(place, row) for check in checks for row in check.rows for place in places}
+    each = [[_mean(run, checks[0].measure) for run in places[place][row]] for place, row in rows]
+    leans, seeds = _join([one.state for one in pairs]), min(map(len, each))
+    noise = float(np.sqrt(np.mean([np.var(own, ddof=1) for own in each]))) if seeds > 1 else None
+    state: State = "one seed" if claim.trained and seeds == 1 else leans
+    note = f"One seed: {leans} if another would say the same. " if state == "one seed" else ""
+    return Verdict(claim.id, state, leans, pairs, seeds, noise, (), note + _note(pairs))
+
+
+def _measure(metric: str | None, places: Mapping[str, Runs]) -> str:
+    """Our measure for a column of a paper: its last "name@k"; answer accuracy where the runs have it."""
+    found = re.search(r"(MRR|Recall|R|nDCG)@(\d+)(k?)$", metric or "")
+    if found is None:
+        return metric or ""
+    cut = int(found[2]) * (1000 if found[3] else 1)
+    accuracy = f"accuracy@{cut}"
+    has_answers = any(accuracy in run.values for own in places.values() for several in own.values() for run in several)
+    if found[1] in ("R", "Recall"):
+        return accuracy if has_answers else f"R@{cut}"
+    return f"{found[1]}@{cut}"
+
+
+def _missing(checks: Sequence[Check], places: Mapping[str, Runs]) -> tuple[str, ...]:
+    """Row names without a run; where all have one, the measures that some run lacks."""
+    needed = {(row, check.measure) for check in checks for row in check.rows}
+    labels = sorted({row for row, _ in needed for own in places.values() if not own.get(row)})
+    lacking = {
+        name
+        for row, name in needed
+        for own in places.values()
+        for run in own.get(row, ())
+        if name not in run.values and not (name in OF_A_SET and "predicted" in run.values)
+    }
+    return tuple(labels) + tuple(sorted(lacking))
+
+
+def _statistics(check: Check, places: Mapping[str, Runs], sign: float, draws: int) -> Iterator[_Statistic]:
+    """The numbers that a check is about."""
+    width, name, rows = check.width / 100, check.measure, check.rows
+    if check.kind == "within":
+        own = _Statistic(rows[0], f"{check.low:g} to {check.high:g}", name, low=check.low / 100, high=check.high / 100)
+        for place, runs in enumerate(places.values()):
+            own.parts.append((place, 1 / len(places), aligned(runs[rows[0]], runs[rows[0]][0], name)))
+        yield own
+        return
+    if check.kind == "wins":
+        yield _wins(check, places, draws)
+        return
+    pairs = {"best": [(rows[0], row) for row in rows[1:]], "equal": list(combinations(rows, 2))}
+    for better, worse in pairs.get(check.kind, list(pairwise(rows))):
+        low, high = (-width, width) if check.kind == "equal" else (-width, np.inf)
+        one = _Statistic(better, worse, name, low=low, high=high)
+        for place, runs in enumerate(places.values()):
+            first, second = runs[better], runs[worse]
+            if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
+                first, second = _answered(first, name), _answered(second, name)
+            if name in OF_A_SET and name not in first[0].values:
+                mean, drawn = difference_draws(first, second, name)
+                one.mean, one.draws = sign * mean, sign * drawn
+            elif check.paired:
+                # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
+                one.parts += [(place, sign / len(places), aligned(first, first[0], name))]
+                one.parts += [(place, -sign / len(places), aligned(second, first[0], name))]
+                one.flipped = paired_difference(first, second, name)
+            else:
+                one.parts += [(0, sign, aligned(first, first[0], name)), (1, -sign, aligned(second, second[0], name))]
+        if len(places) > 1 or check.kind == "equal" or width:
+            one.flipped = None
+        yield one
+
+
+def _mean(run: Scores, measure: str) -> float:
+    if measure in run.values:
+        return run.mean(measure)
+    return OF_A_SET[measure](run.per_query("predicted"), run.per_query("actual"))
+
+
+def _answered(runs: Sequence[Scores], measure: str) -> list[Scores]:
+    return [Scores(run.query_ids, {measure: run.per_query(measure) > 0}) for run in runs]
+
+
+def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
+    """The share of collections on which the first row is the best of all."""
+    won, mean = np.zeros(draws), 0.0
+    for place, runs in enumerate(places.values()):
+        values = [aligned(runs[row], runs[check.rows[0]][0], check.measure) for row in check.rows]
+        drawn = np.stack(bootstrap_means(values, draws=draws, seed=place, resample_seeds=True))
+        won += (drawn.argmax(axis=0) == 0) / len(places)
+        mean += (np.argmax([one.mean() for one in values]) == 0) / len(places)
+    others = f"the others on {check.low:g} % of {len(places)} collections"
+    return _Statistic(check.rows[0], others, check.measure, [], check.low / 100 - 1e-9, np.inf, None, mean, won)
+
+
+def _judge(statistics: Sequence[_Statistic], level: float, draws: int) -> tuple[PairResult, ...]:
+    """Intervals, corrected p-values and states of some numbers, which are one family."""
+    shared: dict[tuple[int, int], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
+    for one in statistics:
+        for place, weight, values in one.parts:
+            one.mean += weight * float(values.mean())
+            shared[place, values.shape[1]].append((one, weight, values))
+    for (place, _), found in shared.items():
+        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place, resample_seeds=True)
+        for (one, weight, _), drawn in zip(found, means, strict=True):
+            one.draws = weight * drawn + (0 if one.draws is None else one.draws)
+    p_values = [_p_value(one) for one in statistics]
+    for size in {one.flipped.shape[1] for one in statistics if one.flipped is not None} - {1}:  # a size has no flips
+        chosen = [n for n, one in enumerate(statistics) if one.flipped is not None and one.flipped.shape[1] == size]
+        tests = randomisation_tests([statistics[n].flipped for n in chosen], draws=draws)
+        for number, p in zip(chosen, tests, strict=True):
+            p_values[number] = max(p, p_values[number])
+    results = []
+    for one, p in zip(statistics, holm(p_values).tolist(), strict=True):
+        interval, decided = interval_of(one.mean, one.draws, level), p <= 1 - level
+        state: State = "held" if decided and one.low < interval.low and interval.high < one.high else "inconclusive"
+        state = "reversed" if decided and (interval.high < one.low or interval.low > one.high) else state
+        detectable = float(POWER * one.draws.std())
+        results.append(PairResult(one.better, one.worse, one.measure, interval, p, detectable, state))
+    return tuple(results)
+
+
+def _p_value(one: _Statistic) -> float:
+    """Twice the share of resamples on the other side of the range's border than the number itself."""
+    inside = (one.draws > one.low) & (one.draws < one.high)
+    other = ~inside if one.low < one.mean < one.high else inside
+    return min(1.0, 2 * (1 + int(other.sum())) / (1 + len(one.draws)))
+
+
+def _join(states: Sequence[State]) -> State:
+    if "reversed" in states:
+        return "reversed"
+    return "held" if all(state == "held" for state in states) else "inconclusive"
+
+
+def _note(pairs: Sequence[PairResult]) -> str:
+    """Which comparisons speak against or are open, and what could have been seen; differences in points (x 100)."""
+    words = []
+    for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
+        named = [f"{pair.better} over {pair.worse}" for pair in pairs if pair.state == state]
+        if named:
+            words.append(f"{len(named)} of {len(pairs)} pairs {verb}: {'; '.join(named)}.")
+    if pairs:
+        least, most = (100 * f(pair.detectable for pair in pairs) for f in (min, max))
+        size = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
+        words.append(f"Smallest difference detectable with power 0.8: {size} points.")
+    return " ".join(words)
 
 
 @dataclass(frozen=True)
@@ -181,85 +341,3 @@ def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0
     chosen = np.flatnonzero((before <= threshold) & (after > threshold))
     order = chosen[np.argsort(-gaps[chosen], kind="stable")]
     return [Case(first.query_ids[row], float(before[row]), float(after[row])) for row in order]
-
-
-def _measure(metric: str | None, runs: Runs) -> str:
-    """Our measure for a column of a paper: its last "name@k"; answer accuracy where the runs have it."""
-    found = re.search(r"(MRR|Recall|R|nDCG)@(\d+)(k?)$", metric or "")
-    if found is None:
-        return metric or ""
-    cut = int(found[2]) * (1000 if found[3] else 1)
-    accuracy = f"accuracy@{cut}"
-    has_answers = any(accuracy in scores.values for several in runs.values() for scores in several)
-    if found[1] in ("R", "Recall"):
-        return accuracy if has_answers else f"R@{cut}"
-    return f"{found[1]}@{cut}"
-
-
-def _missing(needed: set[tuple[str, str]], runs: Runs) -> tuple[str, ...]:
-    """Row names without a run; where all have one, the measures that some run lacks."""
-    labels = sorted({label for label, _ in needed if not runs.get(label)})
-    measures = {m for label, m in needed for scores in runs.get(label, ()) if m not in scores.values}
-    return tuple(labels) + tuple(sorted(measures))
-
-
-def _judge_pairs(
-    pairs: Sequence[tuple[str, str]], runs: Runs, measure: str, sign: float, level: float, draws: int, seeds: bool
-) -> tuple[PairResult, ...]:
-    if not pairs:
-        return ()
-    differences = [sign * paired_difference(runs[better], runs[worse], measure) for better, worse in pairs]
-    intervals = bootstrap_intervals(differences, draws=draws, level=level, resample_seeds=seeds)
-    corrected = holm(randomisation_tests(differences, draws=draws))
-    results = []
-    for pair, difference, interval, p in zip(pairs, differences, intervals, corrected.tolist(), strict=True):
-        decided = p <= 1 - level
-        state: State = "held" if decided and interval.low > 0 else "inconclusive"
-        state = "reversed" if decided and interval.high < 0 else state
-        results.append(PairResult(*pair, measure, interval, p, smallest_detectable_difference(difference), state))
-    return tuple(results)
-
-
-def _judge_spread(spread: Spread, runs: Runs, level: float, draws: int) -> SpreadResult:
-    """Every two configurations within the width of each other?
-
-    Held: each interval lies inside, which is a test of equivalence for each pair. Reversed: one interval lies outside
-    at the level that Bonferroni's correction asks for.
-    """
-    couples = list(combinations(spread.rows, 2))
-    means = {label: np.mean([scores.mean(spread.measure) for scores in runs[label]]) for label in spread.rows}
-    couples = [couple if means[couple[0]] >= means[couple[1]] else couple[::-1] for couple in couples]
-    differences = [paired_difference(runs[high], runs[low], spread.measure) for high, low in couples]
-    inner = bootstrap_intervals(differences, draws=draws, level=level)
-    outer = bootstrap_intervals(differences, draws=draws, level=1 - (1 - level) / len(couples))
-    state: State = "held" if all(max(-i.low, i.high) <= spread.width / 100 for i in inner) else "inconclusive"
-    state = "reversed" if any(i.low > spread.width / 100 for i in outer) else state
-    farthest = max(range(len(couples)), key=lambda i: inner[i].mean)
-    return SpreadResult(spread.measure, spread.width / 100, couples[farthest], inner[farthest], state)
-
-
-def _join(states: Sequence[State]) -> State:
-    if "reversed" in states:
-        return "reversed"
-    return "held" if all(state == "held" for state in states) else "inconclusive"
-
-
-def _note(pairs: Sequence[PairResult], ranges: Sequence[SpreadResult]) -> str:
-    """Which pairs speak against or are open, and what could have been seen; differences in points (x 100)."""
-    words = []
-    for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
-        named = [f"{pair.better} over {pair.worse}" for pair in pairs if pair.state == state]
-        if named:
-            words.append(f"{len(named)} of {len(pairs)} pairs {verb}: {'; '.join(named)}.")
-    if pairs:
-        least, most = (100 * f(pair.detectable for pair in pairs) for f in (min, max))
-        size = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
-        words.append(f"Smallest difference detectable with power 0.8: {size} points.")
-    for spread in ranges:
-        high, low = spread.apart
-        gap, bound = 100 * spread.interval.mean, 100 * spread.interval.high
-        words.append(
-            f"Range of {spread.measure} ({spread.state}): {high} is {gap:.2f} points above {low} (up to {bound:.2f}); "
-            f"the claim allows {100 * spread.width:.2f}."
-        )
-    return " ".join(words)

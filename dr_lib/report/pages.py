@@ -25,7 +25,7 @@ from dr_lib.report.tables import Cell, badge, link, table
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-STATES = ("held", "reversed", "inconclusive", "not run")
+STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
 FIRST_PAGE = ("extra/found/claims.inc", "extra/found/methods.inc")
 """Parts of the first page, in the staged source of the book."""
 RECORDS = "../book/records"

@@ -11,7 +11,7 @@ from dr_lib.report.figures import DARK, LIGHT
 
 BOOK = ROOT / "book"
 GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model"}
-STATES = ("held", "reversed", "inconclusive", "not run")
+STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 
 

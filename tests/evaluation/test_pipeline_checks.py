@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dr_lib.evaluation import pipeline_checks as checks
+from dr_lib import evaluation as checks
 from dr_lib.retrieval import Ranking
 from dr_lib.training import Examples, TeacherScores
 

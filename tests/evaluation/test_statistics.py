@@ -15,6 +15,7 @@ from dr_lib.evaluation import (
     randomisation_tests,
     smallest_detectable_difference,
 )
+from dr_lib.evaluation.statistics import bootstrap_means
 
 
 def one_test(values: np.ndarray, **options) -> float:
@@ -82,9 +83,28 @@ def test_drawing_seeds_widens_the_interval_by_the_seeds_spread():
     values = np.repeat(seeds[:, None], 50, axis=1)
     assert bootstrap_interval(values).low == pytest.approx(0)
     two_levels = bootstrap_interval(values, resample_seeds=True, draws=40_000, level=0.9)
-    means = [np.mean(drawn) for drawn in product(seeds, repeat=3)]
+    means = [np.mean(drawn) * np.sqrt(3 / 2) for drawn in product(seeds, repeat=3)]
     expected = np.quantile(means, [0.05, 0.95], method="inverted_cdf")
     assert (two_levels.low, two_levels.high) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_resamples_of_seeds_have_the_textbook_standard_error(seeds):
+    """Standard error of a mean of so many seeds, s / sqrt(n), whose queries all agree."""
+    levels = np.random.default_rng(seeds).standard_normal(seeds)
+    found = bootstrap_means([np.repeat(levels[:, None], 20, axis=1)], draws=40_000, resample_seeds=True)[0]
+    assert found.std() == pytest.approx(levels.std(ddof=1) / np.sqrt(seeds), rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_intervals_over_queries_and_seeds_agree_with_scipy_level_by_level(seed):
+    """With one seed, and with seeds that agree, the two-level interval is scipy's over queries."""
+    values = differences(150, seed=seed)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
+    spread = values.std() / np.sqrt(len(values))
+    for given in (values, np.stack([values] * 3)):
+        ours = bootstrap_interval(given, draws=20_000, resample_seeds=True)
+        assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.06 * spread)
 
 
 def test_randomisation_agrees_with_scipy():
@@ -127,6 +147,15 @@ def test_smallest_detectable_difference_is_found_with_the_power_asked_for():
     assert smallest == pytest.approx(2.8016 * 0.3 / 10, rel=1e-3)
     found = stats.ttest_1samp(runs + smallest, 0, axis=1).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_seeds_that_differ_hide_small_differences():
+    queries = np.random.default_rng(0).standard_normal(400) * 0.1
+    together = np.stack([queries, queries])
+    apart = together + np.array([[0.05], [-0.05]])
+    alone, two, noisy = map(smallest_detectable_difference, (queries, together, apart))
+    assert two == pytest.approx(alone)
+    assert noisy == pytest.approx(2.8016 * np.sqrt(queries.var(ddof=1) / 400 + 0.1**2 / 2 / 2), rel=1e-3)
 
 
 def test_bad_input_is_refused():

@@ -4,16 +4,19 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Claim, Scores, load_paper, verdict
+from dr_lib.evaluation import PAPERS, Claim, Scores, load_paper, measure_difference, verdict
 
 QUERIES = [f"q{i}" for i in range(400)]
 
 
-def runs(seeds: int = 2, measure: str = "MRR@10", noise: float = 0.05, **means: float) -> dict[str, list[Scores]]:
+def runs(
+    seeds: int = 2, measure: str = "MRR@10", noise: float = 0.05, seed: int = 0, **means: float
+) -> dict[str, list[Scores]]:
     """Scores of each label around its mean; all share the difficulty of the queries."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     hardness = rng.standard_normal(len(QUERIES)) * 0.1
 
     def one(mean: float) -> Scores:
@@ -25,6 +28,11 @@ def runs(seeds: int = 2, measure: str = "MRR@10", noise: float = 0.05, **means: 
 def claim(pairs, metric="MRR@10") -> Claim:
     compare = {"metric": metric, "pairs": pairs}
     return Claim(id="x", source="Table 1", statement="", compare=compare)
+
+
+def checked(kind: str, *rows: str, trained: bool = True, **options) -> Claim:
+    check = {"kind": kind, "rows": rows, "measure": "MRR@10", **options}
+    return Claim(id="x", source="Figure 1", statement="", compare=None, checks=[check], trained=trained)
 
 
 ORDER = claim([["a", "b"], ["b", "c"]])
@@ -96,27 +104,50 @@ def test_many_open_pairs_are_corrected_for_their_number():
     weak["m0"] = [Scores(QUERIES, {"MRR@10": weak["m1"][0].values["MRR@10"] + shift + noise})]
     alone = verdict(claim(pairs[:1]), weak)
     together = verdict(claim(pairs), weak)
-    assert alone.state == "held"
+    assert (alone.state, alone.leans) == ("one seed", "held")
     assert together.pairs[0].state == "inconclusive"
     one, other = (found.pairs[0].interval for found in (together, alone))
     # A product of matrices may round a column otherwise when it has more of them.
     assert (one.mean, one.low, one.high) == pytest.approx((other.mean, other.low, other.high), rel=1e-12)
 
 
-def test_different_numbers_of_seeds_are_compared_by_their_means():
-    mixed = runs(seeds=3, a=0.5) | runs(seeds=1, b=0.4, c=0.3)
-    assert verdict(ORDER, mixed).state == "held"
+def test_one_seed_says_one_seed_and_how_it_leans():
+    for means, leans in (({"c": 0.3}, "held"), ({"c": 0.45}, "reversed"), ({"c": 0.4}, "inconclusive")):
+        found = verdict(ORDER, runs(seeds=1, a=0.5, b=0.4, **means))
+        assert (found.state, found.leans, found.fewest_seeds, found.seed_noise) == ("one seed", leans, 1, None)
+        assert found.note.startswith(f"One seed: {leans}")
+    untrained = verdict(checked("order", "a", "b", trained=False), runs(seeds=1, a=0.5, b=0.4))
+    assert (untrained.state, untrained.leans) == ("held", "held")
+
+
+def test_seeds_that_disagree_leave_open_what_queries_alone_would_decide():
+    """Two seeds of opposite sign: each run would be sure of itself."""
+    rng = np.random.default_rng(1)
+    base = rng.standard_normal(len(QUERIES)) * 0.1
+
+    def seeds(*means) -> list[Scores]:
+        return [Scores(QUERIES, {"MRR@10": base + mean + rng.standard_normal(len(QUERIES)) * 0.01}) for mean in means]
+
+    for first, second, state in (((0.5, 0.5), (0.45, 0.45), "held"), ((0.5, 0.42), (0.45, 0.45), "inconclusive")):
+        found = verdict(claim([["a", "b"]]), {"a": seeds(*first), "b": seeds(*second)})
+        assert found.state == state
+    assert found.seed_noise == pytest.approx(np.sqrt(np.mean([0.08**2 / 2, 0])), abs=0.003)
+    alone = verdict(claim([["a", "b"]]), {"a": seeds(0.5), "b": seeds(0.45)})
+    assert alone.leans == "held"
+
+
+def test_different_numbers_of_seeds_are_compared_on_the_same_queries():
+    mixed = runs(seeds=3, a=0.5) | runs(seeds=2, b=0.4, c=0.3)
+    found = verdict(ORDER, mixed)
+    assert (found.state, found.fewest_seeds) == ("held", 2)
+    mean = np.mean([run.mean("MRR@10") for run in mixed["a"]]) - np.mean([run.mean("MRR@10") for run in mixed["b"]])
+    assert found.pairs[0].interval.mean == pytest.approx(mean)
 
 
 def test_runs_on_different_queries_are_refused():
     mixed = runs(a=0.5, c=0.3) | {"b": [Scores(["other"], {"MRR@10": np.array([0.4])})]}
     with pytest.raises(InputError, match="one run only"):
         verdict(ORDER, mixed)
-
-
-def test_claim_without_comparison_is_not_run_and_says_so():
-    found = verdict(load_paper("simlm").claim("simlm-index-smaller"), {})
-    assert (found.state, found.note) == ("not run", "No machine comparison is defined for this claim.")
 
 
 RATES = ("15% / 15%", "15% / 30%", "30% / 30%", "30% / 50%", "40% / 60%")
@@ -128,22 +159,19 @@ def rates(noise: float, *means: float) -> dict[str, list[Scores]]:
 
 def test_range_and_order_both_decide_the_robustness_claim():
     robust = load_paper("simlm").claim("simlm-replace-rate-robust")
-    held = verdict(robust, rates(0.005, 0.376, 0.375, 0.379, 0.38, 0.38))
-    assert held.state == "inconclusive" and held.spreads[0].state == "inconclusive"
     inside = verdict(robust, rates(0.002, 0.3775, 0.377, 0.379, 0.38, 0.38))
-    assert (inside.state, inside.spreads[0].state) == ("held", "held")
+    assert inside.state == "held"
+    noisy = verdict(robust, rates(0.02, 0.3775, 0.377, 0.379, 0.38, 0.38))
+    assert noisy.state == "inconclusive" and "open: " in noisy.note
     wide = verdict(robust, rates(0.005, 0.36, 0.36, 0.37, 0.38, 0.38))
-    assert (wide.state, wide.spreads[0].state) == ("reversed", "reversed")
-    assert {pair.state for pair in wide.pairs} == {"held"}
+    order, ranges = wide.pairs[: len(robust.pairs)], wide.pairs[len(robust.pairs) :]
+    assert wide.state == "reversed" and {pair.state for pair in order} == {"held"}
+    assert {(p.better, p.worse) for p in ranges if p.state == "reversed"} >= {
+        (RATES[0], RATES[3]),
+        (RATES[1], RATES[4]),
+    }
     level = verdict(robust, rates(0.002, 0.38, 0.38, 0.38, 0.38, 0.38))
-    assert (level.state, level.spreads[0].state) == ("inconclusive", "held")
-
-
-def test_range_names_its_two_farthest_settings():
-    robust = load_paper("simlm").claim("simlm-replace-rate-robust")
-    found = verdict(robust, rates(0.002, 0.37, 0.375, 0.379, 0.38, 0.378)).spreads[0]
-    assert found.apart == ("30% / 50%", "15% / 15%")
-    assert found.interval.mean == pytest.approx(0.01, abs=0.001)
+    assert level.state == "inconclusive" and {pair.state for pair in level.pairs[len(robust.pairs) :]} == {"held"}
 
 
 def test_claim_of_equality_without_pairs_is_judged_by_its_ranges():
@@ -164,3 +192,124 @@ def test_claim_of_equality_without_pairs_is_judged_by_its_ranges():
 def test_verdict_is_plain_json():
     text = json.dumps(verdict(ORDER, runs(a=0.5, b=0.4, c=0.3)).to_dict())
     assert json.loads(text)["pairs"][0]["interval"]["level"] == 0.95
+
+
+def test_a_sweeps_best_setting_must_be_above_every_other():
+    held, open_, wrong = ({"0.1": 0.5, "0": 0.4, "0.2": other} for other in (0.45, 0.5, 0.55))
+    best = checked("best", "0.1", "0", "0.2")
+    assert [verdict(best, runs(**means)).state for means in (held, open_, wrong)] == [
+        "held",
+        "inconclusive",
+        "reversed",
+    ]
+
+
+def test_level_with_a_margin_is_no_worse_than_half_a_point_below():
+    level = checked("order", "a", "b", width=0.5)
+    for mean, state in ((0.399, "held"), (0.395, "inconclusive"), (0.385, "reversed")):
+        assert verdict(level, runs(noise=0.005, a=mean, b=0.4)).state == state
+
+
+def test_cases_are_judged_by_a_sign_test():
+    """Where only one of two systems answers: scipy's binomial test on those queries."""
+    rng = np.random.default_rng(0)
+    for wins, losses, leans in ((60, 20, "held"), (45, 40, "inconclusive"), (20, 60, "reversed")):
+        kinds = rng.permutation([1] * wins + [2] * losses + [3] * 100 + [0] * (400 - 100 - wins - losses))
+        values = {"a": np.isin(kinds, [1, 3]) / rng.integers(1, 11, 400), "b": np.isin(kinds, [2, 3]) * 0.5}
+        given = {row: [Scores(QUERIES, {"MRR@10": own})] for row, own in values.items()}
+        found = verdict(checked("cases", "a", "b"), given, draws=40_000)
+        assert found.leans == leans and found.pairs[0].interval.mean == pytest.approx((wins - losses) / 400)
+        exact = stats.binomtest(wins, wins + losses).pvalue
+        assert found.pairs[0].p_holm == pytest.approx(exact, rel=0.1, abs=2e-3)
+
+
+def test_groups_of_queries_are_compared_without_pairing():
+    """Edit distances where both, or only one of two retrievers, succeeded: other queries in each group."""
+    rng = np.random.default_rng(0)
+    near, far = rng.poisson(2.5, 300), rng.poisson(3.3, 120)
+    given = {
+        row: [Scores([f"{row}{i}" for i in range(len(own))], {"words": own})]
+        for row, own in (("both", near), ("one", far))
+    }
+    compare = {"metric": "words (lower = closer)", "pairs": [["both", "one"]], "paired": False}
+    groups = Claim(id="x", source="Table 5", statement="", compare=compare, trained=False)
+    found = verdict(groups, given, measure="words")
+    expected = stats.ttest_ind(far, near, equal_var=False)
+    assert found.state == "held" and found.pairs[0].interval.mean == pytest.approx(far.mean() - near.mean())
+    interval = expected.confidence_interval()
+    assert (found.pairs[0].interval.low, found.pairs[0].interval.high) == pytest.approx(
+        (interval.low, interval.high), abs=0.05
+    )
+
+
+def test_wins_are_counted_over_collections():
+    def places(wins: int) -> dict[str, dict[str, list[Scores]]]:
+        return {f"set {i}": runs(ours=0.5 if i < wins else 0.3, x=0.4, y=0.35) for i in range(10)}
+
+    most = checked("wins", "ours", "x", "y", low=64)
+    assert [verdict(most, places(wins)).state for wins in (9, 3)] == ["held", "reversed"]
+    noisy = {f"set {i}": runs(seed=i, noise=0.5, ours=0.41, x=0.4, y=0.35) for i in range(10)}
+    assert verdict(most, noisy).state == "inconclusive"
+    assert verdict(most, places(7)).pairs[0].interval.mean == pytest.approx(0.7)
+
+
+def test_averages_over_collections_give_each_the_same_weight():
+    sizes = {"small": 40, "large": 400}
+    rng = np.random.default_rng(0)
+    given = {
+        name: {
+            row: [Scores(QUERIES[:size], {"nDCG@10": level + rng.standard_normal(size) * 0.05}) for _ in range(2)]
+            for row, level in (("a", 0.5 if name == "small" else 0.4), ("b", 0.42))
+        }
+        for name, size in sizes.items()
+    }
+    found = verdict(claim([["a", "b"]], "Average"), given, measure="nDCG@10").pairs[0]
+    gaps = [
+        np.mean([a.mean("nDCG@10") - b.mean("nDCG@10") for a, b in zip(own["a"], own["b"], strict=True)])
+        for own in given.values()
+    ]
+    assert found.interval.mean == pytest.approx(np.mean(gaps))
+
+
+def test_a_share_lies_within_a_range_or_not():
+    about = checked("within", "masks", low=35, high=45, trained=False)
+    assert [verdict(about, runs(seeds=1, masks=level)).state for level in (0.4, 0.45, 0.53)] == [
+        "held",
+        "inconclusive",
+        "reversed",
+    ]
+
+
+def test_measures_of_a_set_are_compared_by_resampled_rows():
+    rng = np.random.default_rng(0)
+    actual = rng.integers(0, 2, 400)
+    given = {
+        row: [
+            Scores(QUERIES, {"predicted": np.where(rng.random(400) < wrong, 1 - actual, actual), "actual": actual})
+            for _ in range(2)
+        ]
+        for row, wrong in (("Ours", 0.1), ("BERT", 0.3))
+    }
+    found = verdict(claim([["Ours", "BERT"]], "CoLA"), given, measure="Matthews")
+    expected = measure_difference(given["Ours"], given["BERT"], "Matthews")
+    assert found.state == "held" and found.pairs[0].interval == expected
+
+
+def test_a_single_number_such_as_a_size_decides():
+    given = {row: [Scores(["all"], {"gigabytes": [size]})] for row, size in (("ColBERTv2", 154.0), ("SimLM", 27.2))}
+    found = verdict(load_paper("simlm").claim("simlm-index-smaller"), given)
+    assert (found.state, found.pairs[0].detectable) == ("held", 0.0)
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_every_claim_has_a_rule_that_can_be_held_and_reversed(key):
+    """Runs that agree with a claim, and the same with the signs of all rows turned, at every claim of a paper."""
+    rng = np.random.default_rng(0)
+    for claim in load_paper(key).claims:
+        measure = "R@20" if claim.compare else None
+        rows = [row for pair in claim.pairs for row in pair] + [row for check in claim.checks for row in check.rows]
+        names = {measure, *(check.measure for check in claim.checks)} - {None}
+        assert names and rows, claim.id
+        given = {row: [Scores(QUERIES, {name: rng.random(400) for name in names}) for _ in range(2)] for row in rows}
+        assert verdict(claim, given, measure=measure, draws=200).state in ("held", "reversed", "inconclusive"), claim.id
+        assert verdict(claim, {}, measure=measure, draws=200).state == "not run"

@@ -104,7 +104,12 @@ def test_recorded_runs_are_shown_beside_the_line_of_a_smoke_build(smoke, runs):
 def test_a_clear_difference_holds_and_the_caption_says_where(record):
     rng = np.random.default_rng(0)
     levels = {"MLM": 0.6, "BERT-base": 0.4}
-    runs = {label: [record(label, level + rng.normal(0, 0.01, 80))] for label, level in levels.items()}
+    runs = {
+        label: [record(label, level + rng.normal(0, 0.01, 80), seed=seed) for seed in (0, 1)]
+        for label, level in levels.items()
+    }
+    alone = {label: own[:1] for label, own in runs.items()}
+    assert ">one seed</span>" in compared(alone).verdicts([CLAIM]).data
     html = compared(runs).verdicts([CLAIM]).data
     assert ">held</span>" in html and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     assert "MLM over BERT-base: +" in html
