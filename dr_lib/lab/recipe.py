@@ -269,7 +269,7 @@ class EvaluationSettings(Settings):
     def _kind_of(cls, values: Any) -> Any:
         """The settings of a task say its kind."""
         tasks = [name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)]
-        return {"kind": tasks[0], **values} if tasks and "kind" not in values else values
+        return {**values, "kind": tasks[0]} if tasks and values.get("kind", "search") == "search" else values
 
     @field_validator("measures")
     @classmethod

@@ -248,3 +248,12 @@ def test_hard_negatives_grow_at_an_equal_total(hold):
 def test_a_number_of_hard_negatives_that_does_not_fit_is_refused(number):
     with pytest.raises(InputError, match="one less than a divisor"):
         hard_negative_sweep(Recipe(finetuning={"batch_queries": 64, "negatives": 1}), [number])
+
+
+@pytest.mark.parametrize(
+    "task, values", [("nlu", {"task": "cola", "folder": "here"}), ("dialogue", {"folder": "here"})]
+)
+def test_the_settings_of_a_task_say_what_is_measured(task, values):
+    assert Recipe().with_(**{f"evaluation__{task}": values}).evaluation.kind == task
+    with pytest.raises(InputError, match=f'kind "{task}" and settings of that name go together'):
+        Recipe().with_(evaluation__kind=task)
