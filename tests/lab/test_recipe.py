@@ -69,7 +69,7 @@ TASK, TALK = {"task": "cola", "folder": "glue-cola"}, {"folder": "topical-chat"}
     [
         ({"kind": "splade"}, r"evaluation\.kind"),
         ({"kind": "nlu"}, r'kind "nlu" and settings of that name go together'),
-        ({"kind": "search", "dialogue": TALK}, r'kind "dialogue" and settings'),
+        ({"kind": "bm25", "dialogue": TALK}, r'kind "dialogue" and settings'),
         ({"nlu": TASK, "dialogue": TALK}, r"go together"),
         ({"nlu": TASK, "on": "squad"}, r"searches no other collection"),
         ({"nlu": TASK | {"lenght": 3}}, r"evaluation\.nlu\.lenght"),
