@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval.ranking import open_array
+from dr_lib.retrieval import open_array
 
 ONE_STAGE = ("nearest passages by inner product",)
 TWO_STAGES = ("passages that hold a token near one of the query's", "sum of best token matches for each of these")

@@ -3,9 +3,9 @@
 from dr_lib.collections import judged_rows, rows_of
 from dr_lib.retrieval.answers import holds_answer, normal_form
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
-from dr_lib.retrieval.encode import dense_run, encode, encode_passages, encode_queries, vectors, weights_digest
+from dr_lib.retrieval.encode import dense_run, encode, encode_passages, encode_queries, vectors
 from dr_lib.retrieval.mining import mine_negatives, negatives
-from dr_lib.retrieval.ranking import Ranking
+from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.retrieval.rerank import (
     candidate_scores,
     rerank,
@@ -33,6 +33,7 @@ __all__ = [
     "mine_negatives",
     "negatives",
     "normal_form",
+    "open_array",
     "rerank",
     "reranked",
     "rows_of",
@@ -42,5 +43,4 @@ __all__ = [
     "search",
     "teacher_scores",
     "vectors",
-    "weights_digest",
 ]

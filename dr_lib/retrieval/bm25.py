@@ -1,16 +1,17 @@
-"""BM25 over stemmed words, on `bm25s`: the first negatives of every paper here, and the baseline of their tables.
+"""BM25 over stemmed words: the first negatives of every paper here, and the baseline of their tables.
 
 The score of a passage is the sum, over the words w of the query, of
 ``idf(w) * tf / (tf + k1 * (1 - b + b * length / mean_length))`` with ``idf(w) = log(1 + (N - df + 0.5) / (df + 0.5))``:
-Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Tokens, weights and files are those
-of `bm25s`; what is ours is the building (whole arrays at a time, where the library walks over passages in Python) and
-the search (one sparse product for many queries, with ties decided). Page of the book: ideas/negatives.
+Lucene's form, with the k1 = 0.9 and b = 0.4 that are usual for MS MARCO passages. Words, stems, stop words and weights
+are those of the library `bm25s`. Building and search are our own: whole arrays at a time, one sparse product for many
+queries, ties decided (`benchmarks/bench_bm25.py` compares). Page of the book: ideas/negatives.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import bm25s
 import numpy as np
 import Stemmer
 from bm25s.tokenization import Tokenizer
@@ -20,32 +21,27 @@ from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, check_share
-from dr_lib.files import file_digest, fresh_folder, read_json, write_json
-from dr_lib.retrieval.ranking import Ranking
+from dr_lib.files import fresh_folder, read_json, write_json
+from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.stages import stage
 
-CHUNK = 16_384
-MATCHES = 1 << 22
+CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
+MATCHES = 1 << 22  # scores in memory at a time
+ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}  # as scipy's sparse rows have them
+WORD = re.compile(r"(?u)\b\w\w+\b").findall
 
 
 class Bm25:
     """A BM25 index of a collection; made by `build` or `open`.
 
     Attributes:
-        index: the `bm25s` index; its score matrix may be memory-mapped.
         title: whether the title was put before the text.
         passages: number of passages.
     """
 
-    def __init__(self, index: bm25s.BM25, *, title: bool, language: str):
-        self.index, self.title, self.language = index, title, language
-        self.passages = int(index.scores["num_docs"])
-        self._tokenizer = _tokenizer(language)
-        self._tokenizer.stem_to_sid = index.vocab_dict
-        shape = (len(index.scores["indptr"]) - 1, self.passages)
-        self._weights = sparse.csr_matrix(
-            (index.scores["data"], index.scores["indices"], index.scores["indptr"]), shape=shape, copy=False
-        )
+    def __init__(self, weights: sparse.csr_matrix, words: "_Words", *, title: bool):
+        self.title, self.passages = title, weights.shape[1]
+        self._weights, self._words = weights, words
 
     @classmethod
     def build(
@@ -60,6 +56,9 @@ class Bm25:
         progress: bool = True,
     ) -> "Bm25":
         """Index a collection.
+
+        With a folder, memory holds about 3 bytes for each pair of a passage and a word in it, beside the vocabulary: a
+        good gigabyte for the 8.8 million passages of MS MARCO, whose weights are written to disk as they are made.
 
         Args:
             texts: passages with the columns `title` and `text`, read in chunks.
@@ -79,45 +78,31 @@ class Bm25:
             [[1, -1]]
         """
         check_share(b, "b")
-        if k1 < 0:
-            raise InputError(f"k1 is {k1}", where="k1", fix="Give a number of at least 0.")
         if len(texts) == 0:
             raise InputError("there is no passage to index", where="bm25", fix="Give a collection with passages.")
-        tokenizer, parts = _tokenizer(language), []
+        words = _Words(language)
         chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", disable=not progress)
-        parts = [_count(tokenizer, _strings(texts, start, title)) for start in chunks]
-        index = bm25s.BM25(k1=k1, b=b, method="lucene")
-        index.vocab_dict, index.nonoccurrence_array = dict(tokenizer.stem_to_sid), None
-        index.unique_token_ids_set = set(index.vocab_dict.values())
-        index.scores = _weigh(parts, len(index.vocab_dict), k1, b)
-        built = cls(index, title=title, language=language)
+        counts = [_count(words, _strings(texts, start, title)) for start in chunks]
         if folder is None:
-            return built
-        built.save(folder)
-        return cls.open(folder)
-
-    def save(self, folder: Path) -> None:
-        """Write the index in the files of `bm25s` (`.npy` and JSON) beside `bm25.json`, in one step."""
+            return cls(_weigh(counts, len(words.stems), k1, b), words, title=title)
         with fresh_folder(Path(folder)) as draft:
-            self.index.save(draft, show_progress=False)
-            files = {path.name: file_digest(path) for path in sorted(draft.iterdir())}
-            info = {"title": self.title, "language": self.language, "passages": self.passages, "files": files}
-            write_json(draft / "bm25.json", info)
+            _weigh(counts, len(words.stems), k1, b, draft)
+            write_json(draft / "words.json", list(words.stems))
+            write_json(draft / "bm25.json", {"title": title, "language": language, "passages": len(texts)})
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> "Bm25":
-        """Open a saved index; its score matrix stays on disk (memory-mapped).
+        """Open an index; its weights stay on disk (memory-mapped).
 
         Raises:
-            InputError: a file is missing, cut short or altered.
+            InputError: a file is missing or cut short.
         """
         folder = Path(folder)
-        info = read_json(folder / "bm25.json")
-        for name, digest in info["files"].items():
-            if not (folder / name).is_file() or file_digest(folder / name) != digest:
-                raise InputError("file is missing or altered", where=folder / name, fix="Build the index again.")
-        index = bm25s.BM25.load(folder, mmap=True, show_progress=False)
-        return cls(index, title=info["title"], language=info["language"])
+        info, arrays = read_json(folder / "bm25.json"), [open_array(folder / f"{name}.npy") for name in ARRAYS]
+        words = _Words(info["language"], read_json(folder / "words.json"))
+        weights = sparse.csr_matrix(tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False)
+        return cls(weights, words, title=info["title"])
 
     def search(
         self, queries: Sequence[str], k: int, *, query_ids: Sequence[str] | None = None, progress: bool = False
@@ -132,16 +117,11 @@ class Bm25:
 
         Returns:
             A ranking of depth `min(k, passages)`, order score descending, then row ascending.
-
-        Raises:
-            InputError: `k` is below 1.
         """
-        if k < 1:
-            raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
         k = min(k, self.passages)
         rows = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
-        words = self._words(queries)
+        words = self._counts(queries)
         bar = tqdm(total=len(queries), desc="bm25 search", unit="query", disable=not progress)
         for start, stop in self._groups(words):
             found = words[start:stop] @ self._weights
@@ -165,7 +145,7 @@ class Bm25:
         Returns:
             `[pairs]` float32, in the order of the pairs.
         """
-        scores, words = np.zeros(len(rows), np.float32), self._words(queries)
+        scores, words = np.zeros(len(rows), np.float32), self._counts(queries)
         for start, stop in self._groups(words):
             part = slice(*np.searchsorted(owners, [start, stop]))
             found = words[start:stop] @ self._weights
@@ -173,11 +153,10 @@ class Bm25:
             scores[part] = np.asarray(found[owners[part] - start, rows[part]]).reshape(-1)
         return scores
 
-    def _words(self, queries: Sequence[str]) -> sparse.csr_matrix:
+    def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix:
         """How often each known word occurs in each query: `[queries, words]` float32."""
-        found = list(self._tokenizer.streaming_tokenize(queries, update_vocab=False, allow_empty=False))
-        ends = np.cumsum([0, *map(len, found)])
-        words = np.array([word for ids in found for word in ids], np.int32)
+        ids = [self._words.known(query) for query in queries]
+        ends, words = np.cumsum([0, *map(len, ids)]), np.array([word for query in ids for word in query], np.int32)
         shape = (len(queries), self._weights.shape[0])
         counts = sparse.csr_matrix((np.ones(len(words), np.float32), words, ends), shape=shape)
         counts.sum_duplicates()
@@ -194,14 +173,32 @@ class Bm25:
             start = stop
 
 
-def _tokenizer(language: str) -> Tokenizer:
-    try:
-        return Tokenizer(stemmer=Stemmer.Stemmer(language), stopwords=language)
-    except (KeyError, ValueError):
-        known = ", ".join(Stemmer.algorithms())
-        raise InputError(
-            f"no stemmer or stop words for {language!r}", where="language", fix=f"Known: {known}."
-        ) from None
+class _Words(dict):
+    """From a word as it is written to the number of its stem, -1 for a stop word; stems are numbered as they come."""
+
+    def __init__(self, language: str, stems: Sequence[str] = ()):
+        try:
+            self._stem = Stemmer.Stemmer(language).stemWord
+            super().__init__(dict.fromkeys(Tokenizer(stopwords=language).stopwords, -1))
+        except (KeyError, ValueError):
+            known = ", ".join(Stemmer.algorithms())
+            raise InputError(
+                f"no stemmer or stop words for {language!r}", where="language", fix=f"Known: {known}."
+            ) from None
+        self.stems = {stem: number for number, stem in enumerate(stems)}
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = self.stems.setdefault(self._stem(word), len(self.stems))
+        return number
+
+    def of(self, text: str) -> list[int]:
+        """The numbers of a text's words, unknown ones taken in."""
+        return [number for word in WORD(text.lower()) if (number := self[word]) >= 0]
+
+    def known(self, text: str) -> list[int]:
+        """The numbers of a text's words, without those that no passage has."""
+        stems = (self.stems.get(self._stem(word)) for word in WORD(text.lower()) if self.get(word) != -1)
+        return [number for number in stems if number is not None]
 
 
 def _strings(texts: Dataset, start: int, title: bool) -> list[str]:
@@ -209,34 +206,65 @@ def _strings(texts: Dataset, start: int, title: bool) -> list[str]:
     return [f"{a} {b}" for a, b in zip(rows["title"], rows["text"], strict=True)] if title else rows["text"]
 
 
-def _count(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Words of a chunk of passages, sorted by word, then passage: word, passage in chunk, count; and all lengths."""
-    ids = list(tokenizer.streaming_tokenize(texts, update_vocab=True, allow_empty=False))
-    lengths = np.array([len(words) for words in ids], np.int32)
-    words = np.fromiter((word for passage in ids for word in passage), np.int64, lengths.sum())
-    keys = np.sort((words << 32) | np.repeat(np.arange(len(ids)), lengths))
+class _Counts(NamedTuple):
+    """How often words occur in the passages of a chunk, by word, then passage.
+
+    Attributes:
+        words: `[words of the chunk]` int32, ascending.
+        frequency: `[words of the chunk]` int32, in how many of its passages each is.
+        passages, counts: `[pairs]` place of the passage in the chunk, and how often the word is in it; in few bits.
+        lengths: `[passages]` int32, in words.
+    """
+
+    words: np.ndarray
+    frequency: np.ndarray
+    passages: np.ndarray
+    counts: np.ndarray
+    lengths: np.ndarray
+
+
+def _count(words: _Words, texts: list[str]) -> _Counts:
+    ids = [words.of(text) for text in texts]
+    lengths = np.array([len(numbers) for numbers in ids], np.int32)
+    numbers = np.fromiter((number for passage in ids for number in passage), np.int64, lengths.sum())
+    # One whole number for word and passage: sorting them is much quicker than sorting by two keys.
+    keys = np.sort((numbers << 16) | np.repeat(np.arange(len(ids)), lengths))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys))
-    keys = keys[first]
-    return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), counts.astype(np.int32), lengths
+    passages, (distinct, frequency) = keys[first] & 0xFFFF, np.unique(keys[first] >> 16, return_counts=True)
+    few = np.min_scalar_type(counts.max(initial=0))
+    return _Counts(distinct.astype(np.int32), frequency, passages.astype(np.uint16), counts.astype(few), lengths)
 
 
-def _weigh(parts: list[tuple[np.ndarray, ...]], vocabulary: int, k1: float, b: float) -> dict[str, np.ndarray | int]:
-    """Put the counts of all chunks in one matrix, word by word, as `bm25s` keeps it, and turn them into scores."""
-    lengths = np.concatenate([part[3] for part in parts])
-    frequency = sum((np.bincount(part[0], minlength=vocabulary) for part in parts), np.zeros(vocabulary, np.int64))
+def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path | None = None) -> sparse.csr_matrix:
+    """The weight of each word in each passage `[words, passages]` float32, in memory or in the files of a folder."""
+    lengths, frequency = np.concatenate([chunk.lengths for chunk in chunks]), np.zeros(words, np.int64)
+    for chunk in chunks:
+        frequency[chunk.words] += chunk.frequency
     idf = np.log(1 + (len(lengths) - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
-    indptr = np.concatenate([[0], np.cumsum(frequency)])
-    data, indices = np.empty(indptr[-1], np.float32), np.empty(indptr[-1], np.int32)
     saturation = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
+    indptr = np.concatenate([[0], np.cumsum(frequency)])
+    sizes = [max(1, int(size)) for size in (indptr[-1], indptr[-1], words + 1)]  # an empty file cannot be memory-mapped
+    arrays = [_new(folder, *kind, size) for kind, size in zip(ARRAYS.items(), sizes, strict=True)]
+    data, indices = arrays[:2]
+    arrays[2][:] = indptr
     free, start = indptr[:-1].copy(), 0
-    for words, passages, counts, chunk_lengths in parts:
-        places = free[words] + np.arange(len(words)) - np.searchsorted(words, words)
-        indices[places] = passages + start
-        data[places] = idf[words] * (counts / (counts + saturation[passages + start]))
-        free += np.bincount(words, minlength=vocabulary)
-        start += len(chunk_lengths)
-    return {"data": data, "indices": indices, "indptr": indptr, "num_docs": len(lengths)}
+    for chunk in chunks:
+        # The next free place of each word's row, then the places after it.
+        before = np.cumsum(chunk.frequency) - chunk.frequency
+        places = np.repeat(free[chunk.words] - before, chunk.frequency) + np.arange(len(chunk.passages))
+        passages = chunk.passages.astype(np.int32) + start
+        shares = chunk.counts / (chunk.counts + saturation[passages])
+        indices[places], data[places] = passages, np.repeat(idf[chunk.words], chunk.frequency) * shares
+        free[chunk.words] += chunk.frequency
+        start += len(chunk.lengths)
+    return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)
+
+
+def _new(folder: Path | None, name: str, kind: type, size: int) -> np.ndarray:
+    if folder is None:
+        return np.empty(size, kind)
+    return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=(size,))
 
 
 def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,15 +1,15 @@
-"""From passages to vectors on disk: length-sorted, in few shapes, resumable, and whole or absent.
+"""From passages to vectors on disk: sorted by length, in few shapes, resumable, and whole or absent.
 
-Passages are taken longest first, so a batch holds passages of about one length and hardly any padding, the dearest
-batch comes first (what fits it fits all), and only a few shapes ever reach the model. Vectors go straight into a
-memory-mapped `.npy`. A side file says how far the work came; a killed run goes on there and ends with the same bytes.
+Passages are taken longest first, so that a batch holds passages of about one length and hardly any padding, the most
+costly batch comes first (what fits it fits all), and only a few shapes ever reach the model. Vectors go straight into a
+memory-mapped `.npy`. A side file says how far the work came; a killed run goes on there and ends with the same vectors.
 SimLM encodes in half precision and keeps vectors as float32. Page of the book: ideas/dual-encoders.
 """
 
 import copy
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +28,9 @@ from dr_lib.retrieval.search import search
 from dr_lib.stages import stage
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training import machine
-from dr_lib.training.machine import precision as choose_precision
 
-MULTIPLE = 8
+MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
+SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 
 
 def encode(
@@ -46,7 +46,6 @@ def encode(
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
     progress: bool = True,
-    save_every: float = 10.0,
 ) -> np.ndarray:
     """Encode every row of a token store into one array on disk.
 
@@ -65,66 +64,99 @@ def encode(
             against 0.9999998 for a 2 x 128 model); "auto" takes "bf16" where the machine has it, else "fp32".
         normalise: scale each vector to length 1.
         progress: show a bar.
-        save_every: seconds between notes of how far the work came.
 
     Returns:
         `[rows of the store, hidden]`, memory-mapped, read-only; row i is the vector of row i.
 
     Raises:
-        InputError: a batch gives a vector that is not finite, or an argument is out of range.
+        InputError: nothing to encode, or a batch gives a vector that is not finite.
     """
-    if tokens_per_batch < 1 or dtype not in ("float32", "float16"):
-        problem = f"tokens_per_batch {tokens_per_batch}, dtype {dtype}"
-        raise InputError(problem, where="encode", fix='Give at least one token and "float32" or "float16".')
     if len(store) == 0:
         raise InputError("there is nothing to encode", where="encode", fix="Give a store with at least one row.")
-    path = Path(path)
+    path, device = Path(path), next(encoder.parameters()).device
     path.parent.mkdir(parents=True, exist_ok=True)
-    device = next(encoder.parameters()).device
-    how = precision if precision == "bf16_weights" else choose_precision(precision, device)
+    draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
+    how = precision if precision == "bf16_weights" else machine.precision(precision, device)
     batches = plan_by_length(store.lengths(max_length, title), tokens_per_batch, max_length)
     layout = {"max_length": max_length, "title": title, "side": side}
-    settings = (store.digest, layout, tokens_per_batch, dtype, how, normalise, weights_digest(encoder))
-    draft = _Draft(path, json_digest(list(settings)), len(store), np.dtype(dtype))
-    with _ready(encoder, how, device) as forward, torch.inference_mode(), draft:
-        bar = tqdm(total=len(store), desc="encode", unit="passage", disable=not progress)
-        bar.update(sum(map(len, batches[: draft.done])))
-        waiting: tuple[np.ndarray, Tensor] | None = None
-        for rows in [*batches[draft.done :], None]:
+    key = json_digest([store.digest, layout, tokens_per_batch, dtype, how, normalise, _weights_digest(encoder)])
+    array, done = _unfinished(draft, note, key)
+    saved = time.monotonic()
+
+    def save() -> None:
+        array.flush()  # before the note: what it says is in the file
+        write_json(note, {"key": key, "batches": done})
+
+    with (
+        evaluating(encoder, how) as forward,
+        tqdm(total=len(store), desc="encode", unit="passage", disable=not progress) as bar,
+    ):
+
+        def vectors_of(rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
+            vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
+            return rows, nn.functional.normalize(vectors, dim=1) if normalise else vectors
+
+        bar.update(sum(map(len, batches[:done])))
+        try:
             # A GPU works on the next batch while the last one's vectors are fetched and written.
-            started = None if rows is None else _start(forward, store, rows, layout, device, normalise)
-            if waiting is not None:
-                draft.write(*waiting, save_every)
-                bar.update(len(waiting[0]))
-            waiting = None if started is None else (rows, started)
-        bar.close()
-    return draft.finish()
+            for rows, vectors in _one_ahead(map(vectors_of, batches[done:])):
+                values = vectors.cpu().numpy().astype(dtype)
+                if not np.isfinite(values).all():
+                    row = rows[(~np.isfinite(values).all(axis=1)).argmax()]
+                    fix = "Check the encoder's weights."
+                    raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
+                if array is None:
+                    shape = (len(store), values.shape[1])
+                    array = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
+                array[rows], done = values, done + 1
+                bar.update(len(rows))
+                if time.monotonic() - saved > SAVE_EVERY:
+                    save()
+                    saved = time.monotonic()
+        finally:
+            if done:
+                save()
+    array = None  # a file that is mapped cannot be renamed everywhere
+    draft.replace(path)
+    note.unlink()
+    return open_array(path)
 
 
-def _start(
-    forward: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], device: torch.device,
-    normalise: bool,
-) -> Tensor:  # fmt: skip
-    batch = store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)
-    vectors = forward(batch).float()
-    return nn.functional.normalize(vectors, dim=1) if normalise else vectors
+def _unfinished(draft: Path, note: Path, key: str) -> tuple[np.memmap | None, int]:
+    """The array of a run that was stopped and the number of its batches, if it was the same work."""
+    try:
+        left = read_json(note)
+        return (np.lib.format.open_memmap(draft, mode="r+"), left["batches"]) if left["key"] == key else (None, 0)
+    except (InputError, OSError, ValueError, KeyError, TypeError):
+        return None, 0
+
+
+def _one_ahead(items: Iterable) -> Iterator:
+    """The items in order, each only when the next one has been started."""
+    waiting = None
+    for item in items:
+        if waiting is not None:
+            yield waiting
+        waiting = item
+    if waiting is not None:
+        yield waiting
 
 
 @contextmanager
-def _ready(encoder: nn.Module, how: str, device: torch.device) -> Iterator[nn.Module]:
-    """The encoder in evaluation mode and the precision asked for; the caller's own is left as it was."""
-    modes = [(module, module.training) for module in encoder.modules()]
-    model = copy.deepcopy(encoder).to(torch.bfloat16) if how == "bf16_weights" else encoder
-    autocast = torch.autocast(device.type, torch.bfloat16) if how == "bf16" else nullcontext()
+def evaluating(model: nn.Module, precision: str) -> Iterator[nn.Module]:
+    """A model without gradients, in evaluation mode, in a precision of `encode`; the caller's own is left as it was."""
+    device, modes = next(model.parameters()).device, [(module, module.training) for module in model.modules()]
+    rounded = copy.deepcopy(model).to(torch.bfloat16) if precision == "bf16_weights" else model
+    autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     try:
-        with autocast:
-            yield model.eval()
+        with autocast, torch.inference_mode():
+            yield rounded.eval()
     finally:
         for module, training in modes:
             module.training = training
 
 
-def weights_digest(module: nn.Module) -> str:
+def _weights_digest(module: nn.Module) -> str:
     """SHA-256 (hex) of a module's weights by name, whatever device they lie on."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
@@ -133,75 +165,18 @@ def weights_digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-class _Draft:
-    """The unfinished array beside its place, with a note of the batches that are safely in it."""
-
-    def __init__(self, path: Path, key: str, rows: int, dtype: np.dtype):
-        self.path, self.key, self.shape_rows, self.dtype = path, key, rows, dtype
-        self.partial = path.with_name(f".{path.name}.partial")
-        self.note = path.with_name(f".{path.name}.progress.json")
-        self.array: np.memmap | None = None
-        self.done = self.written = self._resume()
-        self.saved_at = time.monotonic()
-
-    def _resume(self) -> int:
-        try:
-            note = read_json(self.note)
-            if note["key"] != self.key:
-                return 0
-            self.array = np.lib.format.open_memmap(self.partial, mode="r+")
-            fits = self.array.dtype == self.dtype and self.array.shape == (self.shape_rows, note["hidden"])
-            return int(note["batches"]) if fits else 0
-        except (InputError, OSError, ValueError, KeyError, TypeError):
-            return 0
-
-    def __enter__(self) -> "_Draft":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.save()
-
-    def write(self, rows: np.ndarray, vectors: Tensor, save_every: float) -> None:
-        values = vectors.cpu().numpy().astype(self.dtype)
-        if not np.isfinite(values).all():
-            row = int(rows[(~np.isfinite(values).all(axis=1)).argmax()])
-            raise InputError("vector is not finite", where=f"passage row {row}", fix="Check the encoder's weights.")
-        if self.written == 0:
-            shape = (self.shape_rows, values.shape[1])
-            self.array = np.lib.format.open_memmap(self.partial, mode="w+", dtype=self.dtype, shape=shape)
-        assert self.array is not None
-        self.array[rows] = values
-        self.written += 1
-        if time.monotonic() - self.saved_at > save_every:
-            self.save()
-
-    def save(self) -> None:
-        if self.array is not None and self.written:
-            self.array.flush()
-            note = {"key": self.key, "batches": self.written, "hidden": self.array.shape[1]}
-            write_json(self.note, note)
-        self.saved_at = time.monotonic()
-
-    def finish(self) -> np.ndarray:
-        self.array = None
-        self.partial.replace(self.path)
-        self.note.unlink(missing_ok=True)
-        return open_array(self.path)
-
-
 def encode_passages(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
-    """The passages of a store as vectors, made as the encoder's own settings have it; further arguments of `encode`."""
-    settings = encoder.settings
-    layout = {"max_length": settings.passage_length, "title": settings.title, "normalise": settings.normalise}
-    return encode(encoder, store, path, **{"tokens_per_batch": machine.encoding_budget(), **layout, **options})
+    """The passages of a store as vectors, laid out as the encoder's own settings say; further arguments of `encode`."""
+    its = encoder.settings
+    layout = {"max_length": its.passage_length, "title": its.title, "normalise": its.normalise}
+    return encode(encoder, store, path, tokens_per_batch=machine.encoding_budget(), **layout, **options)
 
 
 def encode_queries(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
     """The queries of a store as vectors, likewise."""
-    settings = encoder.settings
-    layout = {"max_length": settings.query_length, "side": settings.query_side, "normalise": settings.normalise}
-    layout |= {"title": "none", "tokens_per_batch": machine.encoding_budget()}
-    return encode(encoder, store, path, **{**layout, **options})
+    its = encoder.settings
+    layout = {"max_length": its.query_length, "title": "none", "side": its.query_side, "normalise": its.normalise}
+    return encode(encoder, store, path, tokens_per_batch=machine.encoding_budget(), **layout, **options)
 
 
 @stage(resumable=True)
@@ -229,4 +204,4 @@ def dense_run(
     asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")
     passages = np.load(vectors / "vectors.npy", mmap_mode="r")
     scores, rows = search(asked, passages, depth, device=machine.device())
-    Ranking(collection.queries(split)["id"][:], rows, scores).save(folder / "ranking")
+    Ranking(collection.queries(split)["id"][:], rows, scores, len(passages)).save(folder / "ranking")

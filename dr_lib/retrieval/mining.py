@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
 from dr_lib.retrieval.answers import holds_answer
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
@@ -47,9 +46,6 @@ def mine_negatives(
         `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the collection has no
         further passage, -1 fills the end.
 
-    Raises:
-        InputError: sizes that do not fit, or a number out of range.
-
     Example:
         >>> ranking = Ranking(["q"], np.array([[3, 1, 2]]), np.array([[3.0, 2.0, 1.0]]))
         >>> drawn = mine_negatives(ranking, [np.array([3])], passages=9, depth=2, random_negatives=1)
@@ -57,19 +53,10 @@ def mine_negatives(
         ((1, 3), True, False)
     """
     keep = depth if keep is None else keep
-    if len(positives) != len(ranking):
-        problem = f"{len(ranking)} queries ranked, positives of {len(positives)} given"
-        raise InputError(problem, where="positives", fix="Give one array of rows a query, in the ranking's order.")
-    for name, value, least in (("depth", depth, 1), ("keep", keep, 0), ("random_negatives", random_negatives, 0)):
-        if value < least:
-            raise InputError(f"{value} is below {least}", where=name, fix=f"Give at least {least}.")
     out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
         part = slice(start, start + QUERIES_AT_ONCE)
         ranked = np.asarray(ranking.rows[part]).astype(np.int64)
-        if ranked.max(initial=-1) >= passages:
-            fix = "Give the collection that the ranking was made on."
-            raise InputError(f"row {ranked.max()} of {passages} passages", where="ranking", fix=fix)
         out[part] = _draw(ranked, positives[part], passages, depth, keep, out.shape[1], [seed, start])
     return out
 
@@ -77,12 +64,17 @@ def mine_negatives(
 def _draw(
     ranked: np.ndarray, positives: Sequence[np.ndarray], passages: int, depth: int, keep: int, width: int, seed: list
 ) -> np.ndarray:
+    """The lists `[queries, width]` of some queries.
+
+    A pair of query and passage is one whole number, query * passages + row: what belongs to whom is then a matter of
+    sorted numbers, for all queries at once.
+    """
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(len(positives)), [len(rows) for rows in positives])
     positive_keys = np.sort(owners * passages + np.concatenate([np.empty(0, np.int64), *positives]).astype(np.int64))
     ranked_keys = np.arange(len(ranked))[:, None] * passages + ranked
     usable = (ranked >= 0) & ~_among(ranked_keys, positive_keys)
-    first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]
+    first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]  # usable ones first, in the order of the ranking
     hard = np.where(np.take_along_axis(usable, first, axis=1), np.take_along_axis(ranked, first, axis=1), -1)
     drawn = np.full((len(ranked), width), -1, np.int64)
     hard = _shuffle(hard, rng)[:, :keep]
@@ -123,12 +115,14 @@ def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: 
         drawn[query, np.flatnonzero(drawn[query] < 0)[: len(pool)]] = pool
         missing[query] = 0
     while missing.any():
+        # As many draws as there are holes. Of equal ones the first counts, in the order of the draws.
         queries = np.repeat(np.flatnonzero(missing), missing[missing > 0])
         keys = queries * passages + rng.integers(0, passages, len(queries))
         order = np.argsort(keys, kind="stable")
         fresh = (np.diff(keys[order], prepend=-1) != 0) & ~_among(keys[order], taken)
         first = np.sort(order[fresh])
         queries, keys = queries[first], keys[first]
+        # The n-th draw of a query goes into its n-th hole; what was taken already leaves holes for the next round.
         rank = np.arange(len(queries)) - np.searchsorted(queries, queries)
         hole = np.argsort(drawn >= 0, axis=1, kind="stable")
         drawn[queries, hole[queries, rank]] = keys - queries * passages

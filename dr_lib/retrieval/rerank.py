@@ -4,7 +4,6 @@ SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a
 the probabilities behind PAIR's pseudo-labels. Page of the book: ideas/distillation.
 """
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -15,14 +14,13 @@ from tqdm.auto import tqdm
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder
+from dr_lib.retrieval.encode import evaluating
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
 from dr_lib.training import Examples, TeacherScores, machine, training_examples
-from dr_lib.training.machine import precision as choose_precision
 
-PAIRS_AT_ONCE = 1 << 18
-Precision = Literal["auto", "bf16", "fp32"]
+PAIRS_AT_ONCE = 1 << 18  # sorted by length together
 
 
 def score_pairs(
@@ -32,7 +30,7 @@ def score_pairs(
     passage_rows: np.ndarray,
     *,
     tokens_per_batch: int = 4_096,
-    precision: Precision = "auto",
+    precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
     progress: bool = True,
 ) -> np.ndarray:
@@ -54,26 +52,19 @@ def score_pairs(
         InputError: a score is not finite, or rows that the stores do not have.
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
-    device = next(cross_encoder.parameters()).device
-    bf16 = choose_precision(precision, device) == "bf16"
-    scores, training = np.empty(len(query_rows), np.float32), cross_encoder.training
-    cross_encoder.eval()
-    try:
-        with (
-            torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext(),
-            torch.inference_mode(),
-            tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
-        ):
-            for start in range(0, len(query_rows), PAIRS_AT_ONCE):
-                asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
-                lengths, parts = crossing.lengths(asked, rows), []
-                batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
-                for chosen in batches:
-                    parts.append(cross_encoder(crossing.batch(asked[chosen], rows[chosen]).to(device)))
-                    bar.update(len(chosen))
-                scores[start + np.concatenate(batches)] = torch.cat(parts).cpu().numpy()
-    finally:
-        cross_encoder.train(training)
+    device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
+    with (
+        evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
+        tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
+    ):
+        for start in range(0, len(query_rows), PAIRS_AT_ONCE):
+            asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
+            lengths, parts = crossing.lengths(asked, rows), []
+            batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
+            for chosen in batches:
+                parts.append(scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)))
+                bar.update(len(chosen))
+            scores[start + np.concatenate(batches)] = torch.cat(parts).float().cpu().numpy()
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
         problem = f"the score of query row {query_rows[pair]} and passage row {passage_rows[pair]} is not finite"
@@ -87,40 +78,31 @@ def rerank(
     crossing: QueryPassagePairs,
     *,
     top: int = 200,
-    query_rows: np.ndarray | None = None,
-    tokens_per_batch: int = 4_096,
-    precision: Precision = "auto",
-    progress: bool = True,
+    **options: object,
 ) -> Ranking:
     """Order the first passages of each query by a cross-encoder's score.
 
     Args:
         cross_encoder: the re-ranker.
         ranking: what a first retriever found.
-        crossing: its queries and passages, from `cross_encoder.crossing`.
+        crossing: its queries, in order, and passages, from `cross_encoder.crossing`.
         top: passages scored; the others follow in the order they had, each with a score one below the one before.
-        query_rows: `[queries]` rows of the ranking's queries in the store; None where they are all rows in order.
-        tokens_per_batch, precision, progress: as in `score_pairs`.
+        options: of `score_pairs`.
 
     Returns:
         A ranking of the same queries and passages; in the part that was scored, scores are logits.
 
     Raises:
-        InputError: `top` below 1, queries that do not fit the store, or what `score_pairs` refuses.
+        InputError: `top` is below 1, or what `score_pairs` refuses.
     """
-    asked = np.arange(len(ranking)) if query_rows is None else np.asarray(query_rows)
-    if top < 1 or len(asked) != len(ranking):
-        problem = f"top {top}, {len(asked)} query rows for {len(ranking)} queries"
-        raise InputError(problem, where="rerank", fix="Score at least one passage, and give a row for each query.")
+    if top < 1:
+        raise InputError(f"top {top}", where="rerank", fix="Score at least one passage.")
     rows = np.array(ranking.rows)
     best = rows[:, :top]
-    scores = score_candidates(
-        cross_encoder, crossing, asked, best, tokens_per_batch=tokens_per_batch, precision=precision, title="re-rank",
-        progress=progress,
-    )  # fmt: skip
+    scores = score_candidates(cross_encoder, crossing, np.arange(len(rows)), best, title="re-rank", **options)
     order = np.lexsort((best, -scores), axis=1)
     best, scores = (np.take_along_axis(part, order, axis=1) for part in (best, scores))
-    rest = rows[:, top:]
+    rest = rows[:, top:]  # below the lowest of those that were scored, in steps of one
     lowest = np.where(best >= 0, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     below = np.where(rest >= 0, lowest - 1 - np.arange(rest.shape[1]), -np.inf).astype(np.float32)
     rows, scores = np.concatenate([best, rest], axis=1), np.concatenate([scores, below], axis=1)

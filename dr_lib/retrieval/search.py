@@ -62,7 +62,7 @@ def search(
         in float64, rounded to float32.
 
     Raises:
-        InputError: sizes that do not fit, `k` below 1, or a vector that is not finite.
+        InputError: a vector is not finite.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
@@ -72,7 +72,7 @@ def search(
     """
     queries = np.require(_array(queries), np.float32, ["C", "W"])
     shards = [_array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])]
-    _check(queries, shards, k)
+    _lengths(queries, "queries")
     total = sum(map(len, shards))
     best = np.full((len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1])))
     many = len(queries) >= BF16_QUERIES and total >= BF16_PASSAGES * k
@@ -287,15 +287,3 @@ def _lengths(vectors: np.ndarray, what: str, start: int = 0) -> np.ndarray:
         row = start + int((~usable).argmax())
         raise InputError("vector is not finite", where=f"{what} row {row}", fix=f"Encode the {what} again.")
     return lengths
-
-
-def _check(queries: np.ndarray, shards: list[np.ndarray], k: int) -> None:
-    for passages in shards:
-        if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
-            problem = f"queries {queries.shape} and passages {passages.shape} do not fit"
-            raise InputError(problem, where="search", fix="Give [queries, hidden] and [passages, hidden].")
-        if passages.dtype not in (np.float16, np.float32):
-            raise InputError(f"passages are {passages.dtype}", where="search", fix="Give float16 or float32 vectors.")
-    if k < 1:
-        raise InputError(f"k is {k}", where="k", fix="Ask for at least one passage.")
-    _lengths(queries, "queries")

@@ -32,10 +32,68 @@ def test_trec_file_gives_every_float32_score_back(tmp_path):
     assert (back.rows == made.rows).all() and (back.scores == made.scores).all()
 
 
-def test_trec_file_keeps_the_order_of_ties(tmp_path):
-    made = Ranking(["q"], np.array([[9, 2, 11]]), np.array([[2.0, 1.0, 1.0]]))
-    made.to_trec(tmp_path / "run.txt", IDS, "tag")
-    assert Ranking.from_trec(tmp_path / "run.txt", IDS).rows.tolist() == [[9, 2, 11]]
+ODD_IDS = [
+    "NA",
+    "nan",
+    "null",
+    "1e5",
+    "#",
+    '"',
+    "'",
+    "a,b",
+    "\\",
+    "\u00e4\u00df",
+    "\u4e2d",
+    "0",
+    "00",
+    "-1",
+    "inf",
+    "True",
+    "q;r",
+]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_rankings_come_back_from_trec_files_whatever_ids_scores_and_ties(tmp_path, strict):
+    path = tmp_path / "run.txt"
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        ids = list(rng.permutation(ODD_IDS + [f"p{i}" for i in range(rng.integers(0, 30))]))
+        queries, depth = int(rng.integers(1, 12)), int(rng.integers(1, len(ids) + 1))
+        rows, scores = np.full((queries, depth), -1), np.full((queries, depth), -np.inf, np.float32)
+        for line, values in zip(rows, scores, strict=True):
+            count = int(rng.integers(0, depth + 1))
+            size = 10.0 ** rng.integers(-42, 38)
+            fresh = (rng.standard_normal(count) * size if rng.random() < 0.5 else rng.integers(-2, 3, count)) + 0.0
+            chosen = rng.permutation(len(ids))[:count]
+            order = np.lexsort((chosen, -fresh.astype(np.float32)))
+            line[:count], values[:count] = chosen[order], fresh.astype(np.float32)[order]
+        made = Ranking(list(rng.permutation(ODD_IDS)[:queries]), rows, scores, len(ids))
+        if (rows < 0).all():
+            continue
+        made.to_trec(path, ids, "tag", strict=strict)
+        back = Ranking.from_trec(path, ids, query_ids=made.query_ids)
+        assert (back.rows == rows[:, : back.depth]).all() and (rows[:, back.depth :] == -1).all()
+        if not strict:
+            assert (back.scores == scores[:, : back.depth]).all()
+        lines = [line.split(" ") for line in path.read_text().splitlines()]
+        by_hand = [
+            (query, ids[row]) for query, line in zip(made.query_ids, rows, strict=True) for row in line if row >= 0
+        ]
+        assert [(line[0], line[2]) for line in lines] == by_hand
+
+
+def test_lines_of_a_trec_file_may_stand_in_any_order(tmp_path):
+    path = tmp_path / "run.txt"
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        pairs = [(f"q{query}", row) for query in range(4) for row in rng.permutation(20)[: rng.integers(1, 20)]]
+        lines = [(query, row, float(rng.integers(0, 4))) for query, row in rng.permutation(np.array(pairs, object))]
+        path.write_text("".join(f"{query} Q0 p{row} 1 {score} t\n" for query, row, score in lines))
+        back = Ranking.from_trec(path, IDS, query_ids=["q3", "q0", "q1", "q2"])
+        for query, found in zip(back.query_ids, back.rows, strict=True):
+            expected = sorted((line for line in lines if line[0] == query), key=lambda line: (-line[2], line[1]))
+            assert found[found >= 0].tolist() == [row for _, row, _ in expected]
 
 
 def test_strict_trec_file_has_no_equal_scores(tmp_path):

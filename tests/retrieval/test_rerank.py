@@ -95,14 +95,6 @@ def test_equal_scores_are_ordered_by_row(stores, encoder, ranking):
     assert found.rows[0, 4:].tolist() == ranking.rows[0, 4:].tolist()
 
 
-def test_queries_may_lie_anywhere_in_their_store(stores, encoder, ranking):
-    crossing = encoder.crossing(*stores)
-    turned = Ranking(ranking.query_ids[:2], ranking.rows[:2], ranking.scores[:2])
-    found = rerank(encoder, turned, crossing, top=12, query_rows=np.array([4, 1]), **OPTIONS)
-    best = one_by_one(encoder, crossing, [(4, int(found.rows[0, 0]))])
-    assert found.scores[0, 0] == pytest.approx(best[0], abs=1e-5)
-
-
 def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder):
     crossing = encoder.crossing(*stores)
     examples = Examples.of([3, 0], [[7], [1, 2]], [[9, 30], [5, -1]], passages=40)
@@ -126,8 +118,47 @@ def test_what_cannot_be_ranked_is_refused(stores, encoder, ranking):
     crossing = encoder.crossing(*stores)
     with pytest.raises(InputError, match="top 0"):
         rerank(encoder, ranking, crossing, top=0, **OPTIONS)
-    with pytest.raises(InputError, match="4 query rows for 5 queries"):
-        rerank(encoder, ranking, crossing, query_rows=np.arange(4), **OPTIONS)
     nn.init.constant_(encoder.model.classifier.bias, np.nan)
     with pytest.raises(InputError, match="is not finite"):
         rerank(encoder, ranking, crossing, **OPTIONS)
+
+
+class Table(nn.Module):
+    """Scores pairs by a table of whole numbers, so that many are equal."""
+
+    def __init__(self, scores: np.ndarray):
+        super().__init__()
+        self.scores = nn.Parameter(torch.from_numpy(scores), requires_grad=False)
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        return self.scores[pairs[0], pairs[1]]
+
+
+class Pairs:
+    """Pairs of rows in place of texts, with lengths as random as theirs."""
+
+    max_length = 40
+
+    def lengths(self, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+        return 1 + (queries * 7 + passages * 13) % 40
+
+    def batch(self, queries: np.ndarray, passages: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.stack([queries, passages]).astype(np.int64))
+
+
+def test_order_equals_a_plain_sort_over_random_rankings_with_ties(monkeypatch):
+    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "PAIRS_AT_ONCE", 50)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        queries, passages = int(rng.integers(1, 8)), int(rng.integers(1, 40))
+        depth, top = int(rng.integers(1, passages + 1)), int(rng.integers(1, 45))
+        table = rng.integers(-3, 4, (queries, passages)).astype(np.float32)
+        rows = np.stack([rng.permutation(passages)[:depth] for _ in range(queries)])
+        rows[np.arange(depth) >= rng.integers(0, depth + 1, (queries, 1))] = -1
+        scores = np.where(rows >= 0, np.arange(depth, 0, -1.0), -np.inf)
+        made = Ranking([str(query) for query in range(queries)], rows, scores, passages)
+        found = rerank(Table(table), made, Pairs(), top=top, **OPTIONS)
+        for query, (old, new) in enumerate(zip(rows.tolist(), found.rows.tolist(), strict=True)):
+            head = sorted((row for row in old[:top] if row >= 0), key=lambda row: (-table[query, row], row))
+            assert new == head + [-1] * (min(top, depth) - len(head)) + old[top:]
+            assert found.scores[query, : len(head)].tolist() == table[query, head].tolist()
