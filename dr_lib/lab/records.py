@@ -36,8 +36,8 @@ class Record(Settings):
         recipe: the whole recipe, without places (see `Recipe.portable`).
         recipe_digest: `json_digest(recipe)`.
         keys: stage -> full key.
-        code: kind of stage -> digest of the code that computed it; "method" -> that of the pre-training method. {} in
-            records from before keys held the code.
+        code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of the pre-training
+            method and of a distillation. {} in records from before keys held the code.
         data: collection name and digest, sizes, base model, tokenizer.
         scores: `Scores.to_dict()`, the value of every query by measure, compressed.
         means: measure -> mean over queries.

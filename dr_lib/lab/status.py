@@ -10,6 +10,7 @@ from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab.records import Record, commits_since, load_records
 from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
+from dr_lib.training import DistilledBiEncoder
 
 
 def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
@@ -82,6 +83,7 @@ def age(record: Record) -> str:
         now = {kind: code_digest(KINDS[kind]) for kind in record.code if kind in KINDS}
         if "method" in record.code:
             now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
+        now["distil"] = code_digest(DistilledBiEncoder)
         moved = sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)
         other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
     commits = "commit unknown here" if since is None else f"{since} commits to dr_lib since"

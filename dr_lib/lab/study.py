@@ -66,8 +66,9 @@ def execute(run: Run, cache: Cache) -> Record:
     }
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     code = {one.kind: one.code for one in stages.values()}
-    if (method := stages.get("pretrained")) is not None:
-        code["method"] = method.parameters["method"]["digest"]
+    for name, argument in (("pretrained", "method"), ("retriever", "distil")):
+        if name in stages and (given := stages[name].parameters.get(argument)):
+            code[argument] = given["digest"]
     return Record(
         study=run.study,
         label=run.label,
