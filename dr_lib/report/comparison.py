@@ -67,6 +67,8 @@ class Comparison:
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
         self.source = "recorded" if self.recorded else "live"
+        other = self.paper and self.paper_measure != measure  # then every column names its own measure
+        self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
     def table(self, labels: Sequence[str], caption: str) -> HTML:
         """One row a configuration, one column a source; below it what the smoke runs of this build amount to.
@@ -77,14 +79,13 @@ class Comparison:
         """
         columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in labels]}
         if self.paper:
-            other = f": {self.paper_measure}" if self.paper_measure != self.measure else ""
-            columns[f"paper{other}"] = _printed([self.paper.get(label) for label in labels])
+            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
         for name, runs in (("recorded", self.recorded), ("live", self.live)):
             if runs:
                 means = mean_intervals(runs, self.measure)
                 best = max(means.values(), key=lambda one: one.mean, default=None)
                 cells = (means.get(label) for label in labels)
-                columns[name] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
+                columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
                 if name == "recorded":
                     columns["record"] = [_links(runs.get(label, ())) for label in labels]
         sources = (("Recorded", self.recorded), ("Live", self.live))
@@ -115,12 +116,13 @@ class Comparison:
         """
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
         if any({*pair} <= {*self.paper} for pair in pairs):
-            other = f": {self.paper_measure}" if self.paper_measure != self.measure else ""
             printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
-            columns[f"paper{other}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
+            columns[f"paper{self._theirs}"] = [
+                None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed
+            ]
         if self.runs:
             found, least = (judge(pairs, self.runs, self.measure) for judge in (differences, detectable))
-            columns[self.source] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
+            columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
                 p_values = corrected_tests(pairs, self.runs, self.measure)
                 columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from dr_lib import places
+from dr_lib import objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder
@@ -25,21 +25,6 @@ from dr_lib.report.tables import spell
 TEMPLATE = Path(__file__).with_name("card.md")
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
 TEXT, TITLE = '"The moon pulls the water of the sea."', '"Tides"'
-CITES = {
-    "none": "karpukhin2020",
-    "mlm": "devlin2019",
-    "encdec_mlm": "simlm",
-    "encdec_rtd": "simlm clark2020",
-    "autoencoder": "simlm",
-    "condenser": "gao2021",
-    "cocondenser": "gao2021 gao2022",
-    "retromae": "xiao2022",
-    "ict": "lee2019",
-    "bfs": "chang2020",
-    "paq": "dpr_paq lewis2021",
-    "reddit": "dpr_paq",
-}
-"""Keys of `book/references.bib` by pre-training method; the method of a paper of this book has that paper's name."""
 
 
 def export(
@@ -192,8 +177,9 @@ def references(method: str) -> str:
     """
     path = places.project_root() / "book" / "references.bib"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    papers = objectives.method(method).cites if method in objectives.names() else ()
     entries = {entry[1]: entry[0].strip() for entry in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text, re.M | re.S)}
-    return "\n\n".join(entries[key] for key in (*CITES.get(method, method).split(), "robertson2009") if key in entries)
+    return "\n\n".join(entries[key] for key in (*papers, "robertson2009") if key in entries)
 
 
 def _rows(facts: dict[str, Any]) -> str:

@@ -154,9 +154,7 @@ class Series:
     unit: str
 
 
-def intervals(
-    series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "", width: float = 2.3
-) -> HTML:
+def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "") -> HTML:
     """Points with 95 % intervals: one panel a source, one line a configuration, colours by family where there are some.
 
     Args:
@@ -165,21 +163,21 @@ def intervals(
         alt: the figure in words.
         zero: draw a line at zero (for differences).
         rows: what the lines are, written beside the first panel.
-        width: of a panel, in inches.
     """
     filled = [one for one in series if one.points]
-    families = [name for name in FAMILIES if name in map(family, labels)]
-    by_family = len(families) > 1
+    kinds = set(map(family, labels))
+    families = [name for name in FAMILIES if name in kinds]
+    by_family = len(families) > 1 and None not in kinds
     if not filled:
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.7 + width * len(filled), 0.9 + 0.3 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(7.2, 0.9 + 0.3 * len(labels)), layout="constrained")
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"no pre-training": palette.paper}
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
-                colour = colours.get(family(label), palette.text) if by_family else getattr(palette, one.role)
+                colour = colours[family(label)] if by_family else getattr(palette, one.role)
                 place = len(labels) - 1 - list(labels).index(label)
                 axes.plot([point.low, point.high], [place] * 2, color=colour, linewidth=2, alpha=0.6)
                 axes.plot(point.mean, place, "o", color=colour, markersize=6)

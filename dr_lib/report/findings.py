@@ -28,6 +28,7 @@ LEVEL = 0.05
 JUDGED = 50
 """Queries of one's own that the advice speaks of."""
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
+BM25 = "BM25"
 
 
 def findings(pairs: Sequence[Pair], runs: Runs, measure: str) -> HTML:
@@ -62,33 +63,25 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
 
 
 def next_steps(
-    runs: Runs,
-    measure: str,
-    *,
-    best: str,
-    questions: GeneratedQueries | None,
-    passages: int,
-    pending: int = 0,
-    bm25: str = "BM25",
+    runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0
 ) -> HTML:
     """What to do next, by what happened.
 
     Args:
-        runs: label -> records of the test queries, `bm25` among them.
+        runs: label -> records of the test queries, "BM25" among them.
         measure: e.g. "MRR@10".
         best: label of the best dense retriever.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
         pending: runs that the time budget did not allow.
-        bm25: label of BM25.
     """
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
     if pending:
         steps.append(f"{pending} runs are pending for lack of time: run the notebook again, and it continues.")
     if presentable(runs):
-        steps += [_on_generated(best) if "test" in counts else _against_bm25(runs, measure, best, bm25)]
-        steps += [_on_judgements(runs, measure, (best, bm25), "test" in counts)]
+        steps += [_on_generated(best) if "test" in counts else _against_bm25(runs, measure, best)]
+        steps += [_on_judgements(runs, measure, (best, BM25), "test" in counts)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
@@ -119,8 +112,8 @@ def _on_generated(best: str) -> str:
     )
 
 
-def _against_bm25(runs: Runs, measure: str, best: str, bm25: str) -> str:
-    pair, name = (best, bm25), html.escape(named(best))
+def _against_bm25(runs: Runs, measure: str, best: str) -> str:
+    pair, name = (best, BM25), html.escape(named(best))
     difference, p_value = differences([pair], runs, measure)[pair], corrected_tests([pair], runs, measure)[pair]
     if p_value >= LEVEL:
         return (

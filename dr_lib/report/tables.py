@@ -103,8 +103,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
         caption: what the table shows and in which unit; it stands above the table.
         digits: decimals of floats.
     """
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
-    body = "".join("<tr>" + "".join(_cell(cell, digits) for cell in row) + "</tr>" for row in rows)
+    cells = [[_cell(cell, digits) for cell in row] for row in rows]
+    numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
+    kinds = [' class="number"' if one else "" for one in numbers]
+    head = "".join(f'<th scope="col"{kind}>{html.escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True))
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return HTML(
         f'<div class="dr-table"><table class="table"><caption>{html.escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
