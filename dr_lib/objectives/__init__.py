@@ -5,7 +5,16 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.objectives.base import NoObjective, Objective, Settings, Source, predict_tokens, report
+from dr_lib.objectives.base import (
+    MaskedObjective,
+    MaskedSettings,
+    NoObjective,
+    Objective,
+    Settings,
+    Source,
+    predict_tokens,
+    report,
+)
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.encdec import Autoencoder, EncdecMlm
@@ -39,6 +48,8 @@ METHODS: dict[str, type[Objective]] = {
 
 __all__ = [
     "METHODS",
+    "MaskedObjective",
+    "MaskedSettings",
     "Objective",
     "Settings",
     "Source",
@@ -73,7 +84,7 @@ def parameters(name: str, **values: Any) -> Settings:
 
     Example:
         >>> parameters("mlm", rate=0.3)
-        MlmSettings(rate=0.3, unit='whole_word', budget='maskable', mask_policy='80_10_10')
+        MlmSettings(mask_unknown=False, rate=0.3, unit='whole_word', budget='maskable', mask_policy='80_10_10')
     """
     return method(name).settings_type(**values)
 

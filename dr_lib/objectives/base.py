@@ -8,7 +8,7 @@ pairs) is a material, made beforehand as a stage of its own: the method names it
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +32,17 @@ class Settings(settings.Settings):
     def materials(self) -> dict[str, dict[str, Any]]:
         """What has to be made before pre-training: name of each material -> the parameters that the method decides."""
         return {}
+
+
+class MaskedSettings(Settings):
+    """Parameters of every method that hides tokens.
+
+    Attributes:
+        mask_unknown: treat [UNK] as a word like any other. Without it (as the released codes) it counts as a special
+            token: it is not among the tokens that a rate refers to, never hidden, and never predicted.
+    """
+
+    mask_unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,15 +127,28 @@ class Objective(nn.Module, ABC):
             ``loss`` (scalar with gradient) and detached scalars to log. Nothing here waits for the device.
         """
 
-    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
-        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
-        vocabulary, special = self.model.config.vocab_size, tuple(self.special.values())
-        return masking.hide(batch, mask, self.special["mask"], vocabulary, generator, policy, special)
-
     def extra_tensors(self) -> dict[str, Tensor]:
         """Weights to save beside the model, by name."""
         kept = tuple(f"{name}." for name in self.saved_beside)
         return {name: tensor for name, tensor in self.state_dict().items() if name.startswith(kept)}
+
+
+class MaskedObjective(Objective):
+    """A method that hides tokens."""
+
+    settings: MaskedSettings
+
+    def maskable(self, batch: TokenBatch) -> TokenBatch:
+        """The batch with [UNK] among the special positions, unless the settings take it for a word."""
+        if self.settings.mask_unknown:
+            return batch
+        unknown = batch.input_ids == self.special["unk"]
+        return replace(batch, special=batch.special | unknown, word_start=batch.word_start & ~unknown)
+
+    def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
+        """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
+        vocabulary, special = self.model.config.vocab_size, tuple(self.special.values())
+        return masking.hide(batch, mask, self.special["mask"], vocabulary, generator, policy, special)
 
 
 class NoObjective(Objective):

@@ -5,17 +5,16 @@ SimLM figure 1. A method adds what each side reads and what it has to predict. P
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import Objective, Settings
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings
 from dr_lib.tokens import TokenBatch
 
 
-class EncoderDecoderSettings(Settings):
+class EncoderDecoderSettings(MaskedSettings):
     """Parameters of the shallow decoder.
 
     Attributes:
@@ -30,7 +29,7 @@ class EncoderDecoderSettings(Settings):
     init_seed: int = Field(0, ge=0)
 
 
-class EncoderDecoder(Objective):
+class EncoderDecoder(MaskedObjective):
     """An encoder and a shallow decoder that sees it through its first state alone.
 
     Args:
@@ -54,8 +53,6 @@ class EncoderDecoder(Objective):
         super().__init__(model, tokenizer, settings)
         layers, init = settings.decoder_layers, settings.decoder_init
         self.decoder = Decoder(model, layers, init, projection, seed=settings.init_seed)
-        ignored = torch.tensor(list(self.special.values()), device=model.device)
-        self.register_buffer("ignored", ignored, persistent=False)
 
     def states(self, batch: TokenBatch, encoder_ids: Tensor, decoder_ids: Tensor) -> tuple[Tensor, Tensor]:
         """States of encoder and decoder, each `[batch, length, hidden]`.
@@ -67,7 +64,3 @@ class EncoderDecoder(Objective):
         encoded = hidden_states(self.model, batch, encoder_ids)
         types = batch.token_type_ids if self.settings.decoder_token_types == "paper" else None
         return encoded, self.decoder(embed(self.model, decoder_ids, types), encoded[:, 0], batch)
-
-    def predictable(self, batch: TokenBatch) -> Tensor:
-        """`[batch, length]` True at every token with a target: all but special ids, [UNK] and [MASK] among them."""
-        return ~torch.isin(batch.input_ids, self.ignored)

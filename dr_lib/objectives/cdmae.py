@@ -78,16 +78,13 @@ class Cdmae(EncoderDecoder):
     @classmethod
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
         """Passages with what the decoder's mask goes by, for each piece, in `values`."""
-        stream, materials = source.stream(), settings.materials()
-        if not materials:
-            return stream.batch
-        (material,) = materials
-        values = TokenValues.open(source.material(material) / "values", source.store)
-        layout = {"max_length": source.max_length, "title": source.title}
-        return lambda step: values.attach(stream.batch(step), **layout)
+        names = tuple(settings.materials())
+        values = TokenValues.open(source.material(names[0]) / "values", source.store) if names else None
+        return source.stream(values=values).batch
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens; [UNK] is no target."""
+        """Encoder loss + decoder loss (eq. 9), each the mean over its masked tokens."""
+        batch = self.maskable(batch)
         policy, rates = self.settings.mask_policy, (self.settings.encoder_rate, self.settings.decoder_rate)
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
@@ -119,4 +116,4 @@ class Cdmae(EncoderDecoder):
 
     def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy at its masked tokens."""
-        return predict_tokens(self.model, states, batch.input_ids, mask & self.predictable(batch), rate)
+        return predict_tokens(self.model, states, batch.input_ids, mask, rate)

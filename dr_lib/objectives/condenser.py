@@ -20,16 +20,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import losses, masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
-from dr_lib.objectives.base import Objective, Settings, Source, predict_tokens
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, Source, predict_tokens
 from dr_lib.objectives.contrastive import pairs_at_once
 from dr_lib.objectives.spans import Documents, Visits
-from dr_lib.tokens import TokenBatch
+from dr_lib.tokens import TokenBatch, Window
 from dr_lib.training import hash64
 
 LOGGED = ("decoder_loss", "decoder_accuracy", "encoder_loss", "encoder_accuracy")
 
 
-class CondenserSettings(Settings):
+class CondenserSettings(MaskedSettings):
     """Parameters of Condenser.
 
     Attributes:
@@ -39,6 +39,7 @@ class CondenserSettings(Settings):
         skip_from: layer whose states the head reads at all positions but the first; 0 is the embedding, None half of
             the layers (6 of BERT-base's 12, as published).
         head_layers: depth of the head, N(0, 0.02) weights.
+        window: of a passage that is too long, its beginning, or in each epoch another window of its body (released).
         late_mlm: also predict the masked tokens from the last layer itself, with weight 1 (on in the released recipe).
         init_seed: of the head's weights.
     """
@@ -48,11 +49,12 @@ class CondenserSettings(Settings):
     mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
     skip_from: int | None = Field(None, ge=0)
     head_layers: int = Field(2, ge=1)
+    window: Window = "first"
     late_mlm: bool = True
     init_seed: int = Field(0, ge=0)
 
 
-class Condenser(Objective):
+class Condenser(MaskedObjective):
     """Predict masked tokens from early states and the late [CLS].
 
     Attributes:
@@ -74,6 +76,11 @@ class Condenser(Objective):
             raise InputError(problem, where="skip_from", fix=f"Give a number from 0 to {depth - 1}.")
         self.head = Decoder(model, settings.head_layers, "random", seed=settings.init_seed, key="head_layers")
 
+    @classmethod
+    def batches(cls, settings: CondenserSettings, source: Source) -> Callable[[int], TokenBatch]:
+        """The passages alone."""
+        return source.stream(window=settings.window).batch
+
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The head's loss (+ that of the last layer)."""
         return self.condense(batch, generator)[0]
@@ -86,7 +93,7 @@ class Condenser(Objective):
         The vectors are those of the masked passages and carry gradient (coCondenser compares them). With `chunk`
         passages at a time losses and gradient stay what they are (`models.encode_in_chunks`).
         """
-        chosen = self.settings
+        chosen, batch = self.settings, self.maskable(batch)
         mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
         ids = self.hide(batch, mask, generator, chosen.mask_policy)
         vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, mask)
@@ -178,7 +185,7 @@ class SiblingBatches:
     """
 
     def __init__(self, settings: CocondenserSettings, source: Source):
-        self.source = source
+        self.source, self.window = source, settings.window
         self.layout = {"max_length": source.max_length, "title": source.title, "pad_to_multiple": 16}
         every = np.ones(len(source.documents), bool)
         self.documents = Documents.of(source.documents, source.positions, every)
@@ -191,4 +198,6 @@ class SiblingBatches:
         epoch, chosen = self.visits.of(step)
         lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
         rows, layout = np.stack(self.documents.two(chosen, *lots), axis=1).reshape(-1), self.layout
+        if self.window == "random":
+            layout = layout | {"lots": hash64(self.source.seed, epoch, rows, 2)}
         return Siblings(self.source.store.batch(rows, **layout), torch.from_numpy(np.repeat(chosen, 2)))

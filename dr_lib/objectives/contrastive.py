@@ -31,6 +31,8 @@ class ContrastiveSettings(Settings):
         normalise: compare by cosine; otherwise by inner product (papers).
         chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
             all at once.
+        mask_positives: copies of a query's positive, and its other known positives, are no negatives of it; False takes
+            them for negatives, as the released codes do.
         separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for BERT; PAIR Table 3,
             "w/o SP"); None has one for both. Fine-tuning must keep them apart, too.
     """
@@ -39,6 +41,7 @@ class ContrastiveSettings(Settings):
     temperature: float = Field(1.0, gt=0)
     normalise: bool = False
     chunk: int | None = Field(None, ge=1)
+    mask_positives: bool = True
     separate: Literal[True] | None = None
 
 
@@ -63,6 +66,8 @@ class Contrastive(Objective):
         queries = encode_in_chunks(self.encode, batch.queries, self.settings.chunk)
         passages = encode_in_chunks(self.encode_passages, batch.passages, self.settings.chunk)
         compared = gather_batch(batch, queries, passages)
+        if not self.settings.mask_positives:
+            compared |= {"passage_ids": None, "known_positives": None}
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
         return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
 

@@ -49,6 +49,7 @@ class EncdecMlm(EncoderDecoder):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss."""
+        batch = self.maskable(batch)
         policy, rate = self.settings.mask_policy, self.settings.encoder_rate
         encoder_mask, decoder_mask, decoder_rates = self.masks(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask))
@@ -76,7 +77,7 @@ class EncdecMlm(EncoderDecoder):
     def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float) -> tuple[Tensor, Tensor]:
         """One side's loss and accuracy at its masked tokens, or at all but special ones."""
         if self.settings.targets == "all":
-            return predict_tokens(self.model, states, batch.input_ids, self.predictable(batch))
+            return predict_tokens(self.model, states, batch.input_ids, ~batch.special)
         return predict_tokens(self.model, states, batch.input_ids, mask, *rates)
 
 
@@ -87,7 +88,8 @@ class Autoencoder(EncoderDecoder):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The decoder's loss at every token but special ones; the encoder has none of its own."""
+        batch = self.maskable(batch)
         nothing = self.hide(batch, ~batch.special, generator)
         _, decoded = self.states(batch, batch.input_ids, nothing)
-        loss, accuracy = predict_tokens(self.model, decoded, batch.input_ids, self.predictable(batch))
+        loss, accuracy = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
         return report(loss, decoder_loss=loss, decoder_accuracy=accuracy)

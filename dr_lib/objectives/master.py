@@ -18,8 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import Objective, Settings, Source, predict_tokens
-from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, halves, join_texts, joined_lengths
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, Source, predict_tokens
+from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, Window, halves, join_texts, joined_lengths
 from dr_lib.training import hash64
 
 Task = Literal["mkp", "cmp", "npr", "dor", "gor"]
@@ -28,7 +28,7 @@ SHARED = "shared"
 MULTIPLE = 16  # of all padded lengths: five texts a passage would make many shapes
 
 
-class MasterSettings(Settings):
+class MasterSettings(MaskedSettings):
     """Parameters of MASTER. Where paper and released code differ, `paper` and `released` are the two values.
 
     Attributes:
@@ -42,6 +42,7 @@ class MasterSettings(Settings):
         complement_rate: share of tokens that the encoder of cmp loses, where it has a mask of its own.
         neighbour: the next passage of the document where the collection keeps documents, else halves of one passage
             (paper); always halves (released).
+        window: of a passage that is too long, its beginning, or in each epoch another window of its body (released).
         weighting: of words for keyword masks, 1 / count in the collection (released) or TF-IDF (paper).
         questions: generated questions of a passage (the public sample has 10, the paper says only k).
         mask_policy: what becomes of a hidden token.
@@ -58,6 +59,7 @@ class MasterSettings(Settings):
     complement: Literal["released", "paper"] = "released"
     complement_rate: float = Field(0.5, ge=0, le=1)
     neighbour: Literal["paper", "released"] = "paper"
+    window: Window = "first"
     weighting: Literal["inverse_count", "tfidf"] = "inverse_count"
     questions: int = Field(10, ge=1)
     mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
@@ -108,8 +110,12 @@ class MasterBatch:
 
     def to(self, device: torch.device | str) -> "MasterBatch":
         """The same batch on another device."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return MasterBatch(**{name: part.to(device) if is_dataclass(part) else part for name, part in parts.items()})
+        return self.map(lambda text: text.to(device))
+
+    def map(self, change: Callable[[TokenBatch], TokenBatch]) -> "MasterBatch":
+        """The same batch with every text changed."""
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        return MasterBatch(**{name: change(part) if is_dataclass(part) else part for name, part in parts.items()})
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -123,7 +129,7 @@ class Reading(NamedTuple):
     hidden: Tensor
 
 
-class Master(Objective):
+class Master(MaskedObjective):
     """Recover hidden tokens of five kinds of text, each by a shallow decoder that sees the encoder as one vector."""
 
     settings_type: ClassVar[type[Settings]] = MasterSettings
@@ -142,13 +148,14 @@ class Master(Objective):
     @classmethod
     def batches(cls, settings: MasterSettings, source: Source) -> Callable[[int], MasterBatch]:
         """Passages with the texts that the chosen tasks read."""
-        return MasterBatches(settings.tasks, settings.neighbour, source).batch
+        return MasterBatches(settings.tasks, settings.neighbour, source, settings.window).batch
 
     def forward(self, batch: MasterBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Sum of the decoders' losses and of the encoder's weighted masked-LM losses (eq. 5).
 
         A passage without questions adds nothing to dor, one without a neighbour nothing to npr.
         """
+        batch = batch.map(self.maskable)
         readings = self.read(batch, generator)
         results: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.passages.input_ids.device)
@@ -214,9 +221,8 @@ class Master(Objective):
     def recover(
         self, states: Tensor, text: TokenBatch, mask: Tensor, rate: float, slack: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy at the hidden positions; [UNK] is no target."""
-        where = mask & (text.input_ids != self.special["unk"])
-        return predict_tokens(self.model, states, text.input_ids, where, rate, slack=slack)
+        """Loss and accuracy at the hidden positions."""
+        return predict_tokens(self.model, states, text.input_ids, mask, rate, slack=slack)
 
     def rate_of(self, name: str) -> float:
         """Share of tokens that the encoder loses in one of its passes."""
@@ -245,12 +251,13 @@ class MasterBatches:
             passage; "released" always halves it.
         source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and `continuations` as
             far as the tasks read them.
+        window: what is left of a long passage, as for `BatchStream`.
 
     Raises:
         InputError: a material is missing or belongs to other passages.
     """
 
-    def __init__(self, tasks: tuple[str, ...], neighbour: str, source: Source):
+    def __init__(self, tasks: tuple[str, ...], neighbour: str, source: Source, window: Window = "first"):
         self.source, self.store = source, source.store
         self.layout = {"max_length": source.max_length, "title": source.title, "pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
@@ -260,12 +267,13 @@ class MasterBatches:
         follows = next_passages(source.documents, source.positions)
         self.halved = "npr" in tasks and (neighbour == "released" or not (follows >= 0).any())
         self.follows = follows if "npr" in tasks and not self.halved else None
-        self.stream = source.stream(beside=self._longest(), pad_to_multiple=MULTIPLE)
+        options = {"beside": self._longest(), "pad_to_multiple": MULTIPLE, "window": window}
+        self.stream = source.stream(values=self.weights, **options)
 
     def batch(self, step: int) -> MasterBatch:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, _ = self.stream.locate(step)
-        passages = self._weighted(self.stream.batch(step))
+        passages = self.stream.batch(step)
         parts = {
             **self._neighbours(passages),
             "questions": self.questions and self._joined(self.questions, passages, epoch),
@@ -285,9 +293,6 @@ class MasterBatches:
             longest = np.maximum(longest, np.where(self.follows >= 0, lengths[self.follows], 0))
         return longest
 
-    def _weighted(self, batch: TokenBatch) -> TokenBatch:
-        return batch if self.weights is None else self.weights.attach(batch, **self.layout)
-
     def _neighbours(self, passages: TokenBatch) -> dict[str, TokenBatch | None]:
         if self.halved:
             first, second = halves(passages, self.store.special["pad"], pad_to_multiple=MULTIPLE)
@@ -296,7 +301,8 @@ class MasterBatches:
             return {"halves": None, "neighbours": None}
         rows = passages.rows.numpy()
         after = self.follows[rows]
-        next_ones = self._weighted(self.store.batch(np.where(after >= 0, after, rows), **self.layout))
+        next_ones = self.store.batch(np.where(after >= 0, after, rows), **self.layout)
+        next_ones = self.weights.attach(next_ones, **self.layout)
         return {"halves": None, "neighbours": _blank(next_ones, torch.from_numpy(after < 0))}
 
     def _joined(self, texts: "PassageTexts", passages: TokenBatch, epoch: int) -> TokenBatch:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.models import hidden_states
-from dr_lib.objectives.base import Objective, Settings, predict_tokens, report
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
-class MlmSettings(Settings):
+class MlmSettings(MaskedSettings):
     """Parameters of masked language modelling.
 
     Attributes:
@@ -28,7 +28,7 @@ class MlmSettings(Settings):
     mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
 
 
-class Mlm(Objective):
+class Mlm(MaskedObjective):
     """Hide some tokens, predict them from what is left."""
 
     settings_type: ClassVar[type[Settings]] = MlmSettings
@@ -37,7 +37,7 @@ class Mlm(Objective):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss and accuracy at the hidden positions."""
-        chosen = self.settings
+        chosen, batch = self.settings, self.maskable(batch)
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
         states = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))

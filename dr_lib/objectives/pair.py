@@ -5,12 +5,13 @@ stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
 from dr_lib import losses
+from dr_lib.losses import Candidates
 from dr_lib.objectives.base import Settings, Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.training import RetrievalBatch
@@ -22,13 +23,13 @@ class PairSettings(ContrastiveSettings):
     Attributes:
         alpha: weight of the passage-centric loss; 0 leaves the query-centric one alone.
         candidates: what a positive passage is compared with beside its own query: all other queries and all hard
-            negatives (released), or hard negatives alone (paper, eq. 5).
+            negatives (released), hard negatives alone (paper, eq. 5), or what is released and the other positives.
         negatives: hard negatives beside each positive. A row of the released data has one; the paper's four to each
             positive are rows that repeat the pair, here other ones in each epoch.
     """
 
     alpha: float = Field(0.1, ge=0, le=1)
-    candidates: Literal["released", "paper"] = "released"
+    candidates: Candidates = "released"
     negatives: int = Field(1, ge=0)
 
     def materials(self) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
-from dr_lib.objectives.base import Objective, Settings, predict_tokens, report
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -23,7 +23,7 @@ NEVER = -1e4
 """Stands for the logit at special positions, below any other, and finite where a passage has no token."""
 
 
-class RetromaeSettings(Settings):
+class RetromaeSettings(MaskedSettings):
     """Parameters of RetroMAE. Where paper and released code differ, `paper` and `released` are the two values.
 
     Attributes:
@@ -46,7 +46,7 @@ class RetromaeSettings(Settings):
     init_seed: int = Field(0, ge=0)
 
 
-class Retromae(Objective):
+class Retromae(MaskedObjective):
     """Masked LM for the encoder, enhanced decoding behind the bottleneck.
 
     Attributes:
@@ -64,7 +64,7 @@ class Retromae(Objective):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (+ weighted bag-of-words loss)."""
-        chosen = self.settings
+        chosen, batch = self.settings, self.maskable(batch)
         mask = masking.whole_word(batch, chosen.encoder_rate, generator, budget=chosen.budget)
         encoded = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
         decoded = self.decode(batch, encoded[:, :1], generator)

@@ -81,6 +81,7 @@ class Simlm(EncoderDecoder):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Encoder loss + decoder loss (+ weighted generator loss where it learns), eq. 2."""
+        batch = self.maskable(batch)
         encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         encoder_loss, encoder_accuracy = self.side_loss(batch, encoder_ids, encoded)
@@ -108,7 +109,7 @@ class Simlm(EncoderDecoder):
             states: `[batch, length, hidden]` what it made of it.
         """
         by_passage = self.settings.loss_mean == "paper"
-        return predict_tokens(self.model, states, batch.input_ids, self.predictable(batch), by_passage=by_passage)
+        return predict_tokens(self.model, states, batch.input_ids, ~batch.special, by_passage=by_passage)
 
     def replaced_inputs(
         self, batch: TokenBatch, generator: torch.Generator
@@ -146,7 +147,7 @@ class EncdecRtd(Simlm):
 
     SimLM's paper says no more than that replaced token detection (Clark et al. 2020) takes the place of language
     modelling on both sides. Settled here: a token that was sampled again but equals the original counts as original, as
-    in ELECTRA; every position but [CLS], [SEP] and padding carries a loss; encoder and decoder share one head of
+    in ELECTRA; every position but special ones carries a loss; encoder and decoder share one head of
     ELECTRA's shape, as they share one head in SimLM; both losses weigh 1. The masked-LM head is left as it was. The
     parameters are SimLM's.
 

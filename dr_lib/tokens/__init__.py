@@ -4,7 +4,7 @@ from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Layout, Side, Slice, Title, concat_runs, padded_length, to_batch, truncate
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths
 from dr_lib.tokens.store import FlatWriter, TokenStore, TokenValues, open_flat, passage_tokens, query_tokens
-from dr_lib.tokens.stream import BatchStream, plan_by_length, plan_epoch
+from dr_lib.tokens.stream import BatchStream, Window, plan_by_length, plan_epoch
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TokenBatch",
     "TokenStore",
     "TokenValues",
+    "Window",
     "concat_runs",
     "halves",
     "join_texts",

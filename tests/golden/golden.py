@@ -162,6 +162,7 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
         "objective__edges": "zero",
         "objective__noise_scale": "relative",
     },
+    "mlm, unknown words": {"objective": "mlm", "objective__mask_unknown": True},
     "mlm, pieces": {"objective": "mlm", "objective__unit": "piece", "objective__mask_policy": "mask"},
     "condenser, early": {"objective": "condenser", "objective__skip_from": 1, "objective__late_mlm": False},
     "cocondenser, chunks": {"objective": "cocondenser", "objective__batch_pairs": 8, "objective__chunk": 4},

@@ -57,7 +57,7 @@ def test_a_passage_of_special_tokens_alone_has_no_bag(added, make, batch):
 
 def test_one_word_in_a_recipe_is_enough(added):
     recipe = Recipe(objective="mlm").with_(objective="bag_of_words", objective__weight=0.1)
-    assert recipe.objective.params == {"rate": 0.3, "weight": 0.1}
+    assert recipe.objective.params == {"mask_unknown": False, "rate": 0.3, "weight": 0.1}
 
 
 def test_a_parameter_it_does_not_have_is_refused_with_the_list(added):

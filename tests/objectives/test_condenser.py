@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from dr_lib.errors import InputError
+from dr_lib.tokens import TokenBatch
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])
@@ -78,3 +79,29 @@ def test_extreme_rates_give_a_finite_loss_and_gradient(rate, make, batch, seeded
     assert all(value.isfinite() for value in result.values())
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters())
     assert bool(result["loss"] == 0) is (rate == 0)
+
+
+@pytest.mark.parametrize("name", ["condenser", "cocondenser", "master"])
+def test_a_long_passage_may_be_read_from_another_window_in_each_epoch(name, batches, corpus):
+    def bodies(step: int, window: str) -> dict[int, list[int]]:
+        batch = batches(name, window=window)(step)
+        texts = (
+            batch if isinstance(batch, TokenBatch) else next(x for x in vars(batch).values() if len(x) == len(batch))
+        )
+        titled = texts.token_type_ids.any(1, keepdim=True)
+        body = ~texts.special & ((texts.token_type_ids == 1) | ~titled)
+        return {
+            row: ids[mine].tolist() for row, ids, mine in zip(texts.rows.tolist(), texts.input_ids, body, strict=True)
+        }
+
+    seen: dict[int, set[tuple[int, ...]]] = {}
+    for step in range(60):
+        first = bodies(step, "first")
+        for row, found in bodies(step, "random").items():
+            whole = corpus.text_ids[corpus.text_offsets[row] : corpus.text_offsets[row + 1]].tolist()
+            starts = [at for at in range(len(whole)) if whole[at : at + len(found)] == found]
+            assert starts and len(found) == len(first[row])
+            assert first[row] == whole[: len(found)]
+            if found and len(found) < len(whole):
+                seen.setdefault(row, set()).add(tuple(found))
+    assert seen and all(len(windows) > 1 for windows in seen.values())

@@ -1,12 +1,13 @@
 """What holds for every pre-training method, from its material and batches to the weights it leaves."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from dr_lib import objectives
+from dr_lib import losses, masking, objectives
 from dr_lib.errors import InputError
 from dr_lib.models import load_extra, load_masked_lm, save_masked_lm
 from dr_lib.tokens import TokenBatch
@@ -17,6 +18,7 @@ RATES = {
     for name in METHODS
 }
 """The rates of each method; those that compare hide nothing."""
+UNKNOWN = 1
 SINGLE_PIECE = 8
 """The one passage of the corpus with a single piece; all others are longer than the source's limit."""
 
@@ -94,6 +96,43 @@ def test_nothing_or_everything_may_be_masked(name, rate, make, batches, seeded):
     result["loss"].backward()
     assert all(value.isfinite() for value in result.values())
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in objective.parameters())
+
+
+@pytest.fixture
+def with_unknown(name, batches) -> tuple:
+    """A batch of the method in which every third piece is [UNK]."""
+
+    def change(texts: TokenBatch) -> TokenBatch:
+        ids = texts.input_ids.clone()
+        ids[:, 1::3] = torch.where(texts.special, ids, UNKNOWN)[:, 1::3]
+        return texts.with_ids(ids)
+
+    batch = batches(name)(0)
+    if isinstance(batch, TokenBatch):
+        return change(batch)
+    return replace(batch, **{key: change(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)})
+
+
+MASKED = [name for name in METHODS if issubclass(objectives.method(name), objectives.MaskedObjective)]
+
+
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("as_a_word", [False, True])
+def test_unknown_words_are_hidden_and_predicted_only_where_the_settings_say_so(
+    name, as_a_word, make, with_unknown, seeded, hidden_inputs, monkeypatch
+):
+    texts, targets, score = [], [], losses.chunked_cross_entropy
+    monkeypatch.setattr(
+        masking, "hide", lambda batch, *rest, hide=masking.hide: texts.append(batch) or hide(batch, *rest)
+    )
+    monkeypatch.setattr(
+        losses, "chunked_cross_entropy", lambda *given, **more: targets.append(given[3]) or score(*given, **more)
+    )
+    full = dict.fromkeys(RATES[name], 0.9)
+    make(name, mask_unknown=as_a_word, **full)(with_unknown, seeded())["loss"].backward()
+    hidden = [text.input_ids[mask] for text, (mask, _) in zip(texts, hidden_inputs, strict=True)]
+    assert (torch.cat(hidden) == UNKNOWN).any() == as_a_word
+    assert (torch.cat(targets) == UNKNOWN).any() == as_a_word if targets else name == "encdec_rtd"
 
 
 def test_bf16_is_close_to_fp32(untrained, odd_batch, seeded):

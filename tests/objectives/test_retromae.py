@@ -48,8 +48,8 @@ def test_losses_and_gradients_are_those_of_full_logits(
     values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients
 ):
     ids = batch.input_ids.clone()
-    ids[0, 2] = 1  # an unknown word is a target of the decoder like any other
-    batch, objective = batch.with_ids(ids), make_loud("retromae", **values)
+    ids[0, 2] = 1  # an unknown word, which the settings below take for a word
+    batch, objective = batch.with_ids(ids), make_loud("retromae", mask_unknown=True, **values)
     result = objective(batch, seeded())
     ((mask, masked_ids),), ((unseen, _),) = hidden_inputs, row_masks
     output = objective.model(**batch.with_ids(masked_ids).model_inputs(), output_hidden_states=True)

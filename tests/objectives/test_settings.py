@@ -52,7 +52,7 @@ def test_unknown_method_is_refused_with_the_list():
 
 
 def test_unknown_parameter_is_refused_with_the_valid_ones():
-    with pytest.raises(InputError, match=r"encoder_rate: unknown key\. Valid keys here: rate, unit"):
+    with pytest.raises(InputError, match=r"encoder_rate: unknown key\. Valid keys here: mask_unknown, rate, unit"):
         objectives.parameters("mlm", encoder_rate=0.3)
     with pytest.raises(InputError, match="rate: unknown key"):
         objectives.parameters("none", rate=0.3)

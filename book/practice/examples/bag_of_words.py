@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from dr_lib import masking
 from dr_lib.models import hidden_states, lm_head
-from dr_lib.objectives import Objective, Settings, predict_tokens, report
+from dr_lib.objectives import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
-class BagOfWordsSettings(Settings):
+class BagOfWordsSettings(MaskedSettings):
     """Parameters of the example.
 
     Attributes:
@@ -29,7 +29,7 @@ class BagOfWordsSettings(Settings):
     weight: float = Field(0.5, ge=0)
 
 
-class BagOfWords(Objective):
+class BagOfWords(MaskedObjective):
     """Masked LM, and a vocabulary distribution at the first position that should cover every token of the passage."""
 
     settings_type: ClassVar[type[Settings]] = BagOfWordsSettings
@@ -37,9 +37,9 @@ class BagOfWords(Objective):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Masked-LM loss + weight * mean negative log-probability of the passage's distinct tokens."""
+        batch = self.maskable(batch)
         mask = masking.whole_word(batch, self.settings.rate, generator)
-        masked_ids = batch.input_ids.masked_fill(mask, self.special["mask"])
-        states = hidden_states(self.model, batch, masked_ids)
+        states = hidden_states(self.model, batch, self.hide(batch, mask, generator))
         mlm_loss, accuracy = predict_tokens(self.model, states, batch.input_ids, mask, self.settings.rate)
         bag_loss = self.bag_of_words(batch, states[:, 0])
         loss = mlm_loss + self.settings.weight * bag_loss
@@ -50,6 +50,5 @@ class BagOfWords(Objective):
         head = lm_head(self.model)
         logits = functional.linear(head.transform(first), head.weight, head.bias).float()
         words = torch.zeros_like(logits).scatter_(1, batch.input_ids, (~batch.special).float())
-        for special in self.special.values():
-            words[:, special] = 0
+        words[:, list(self.special.values())] = 0
         return -(words * logits.log_softmax(1)).sum(1).div(words.sum(1).clamp(min=1)).mean()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dr_lib import objectives
+from dr_lib import losses, objectives
 from dr_lib.errors import InputError
 from dr_lib.tokens import TokenBatch
 
@@ -113,3 +113,17 @@ def test_two_encoders_start_equal_and_read_one_side_each(name, make_loud, make, 
     for model in (two.model, two.passage_model):
         assert model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
     assert one.passage_model is None
+
+
+@pytest.mark.parametrize("name", ["paq", "pair"])
+def test_known_positives_are_compared_with_where_they_are_not_masked(name, make_loud, batches_of, seeded):
+    batch, loss = batches_of(name, batch_pairs=6)(0), losses.pair if name == "pair" else losses.contrastive
+    options = {"temperature": 1.0, "normalise": False} | ({} if name == "pair" else {"blocks": "query_passage"})
+    found = {}
+    for masked in (True, False):
+        method = make_loud(name, mask_positives=masked)
+        queries, passages = method.encode(batch.queries), method.encode_passages(batch.passages)
+        known = {"passage_ids": batch.passage_rows, "known_positives": batch.known_positives} if masked else {}
+        found[masked] = method(batch, seeded())["loss"].item()
+        assert found[masked] == pytest.approx(loss(queries, passages, **options, **known).item(), rel=1e-5)
+    assert found[True] < found[False]
