@@ -24,30 +24,10 @@ from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, So
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data
 
-__all__ = [
-    "GENERATED",
-    "CandidateSet",
-    "Collection",
-    "Exchange",
-    "Judgement",
-    "Passage",
-    "Query",
-    "dialogue_file",
-    "document_numbers",
-    "id_chunks",
-    "judged_rows",
-    "kilt",
-    "load",
-    "load_candidates",
-    "made_dialogues",
-    "made_sentence_pairs",
-    "query_text",
-    "read_exchanges",
-    "read_lines",
-    "read_records",
-    "rows_of",
-    "write_folder",
-]
+__all__ = ["GENERATED", "Collection", "Judgement", "Passage", "Query", "kilt", "load", "write_folder"]
+__all__ += ["document_numbers", "id_chunks", "judged_rows", "query_text", "read_lines", "read_records", "rows_of"]
+__all__ += ["CandidateSet", "Exchange", "dialogue_file", "load_candidates", "read_exchanges"]
+__all__ += ["made_dialogues", "made_sentence_pairs"]
 
 
 def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = False) -> Collection:

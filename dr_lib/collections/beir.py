@@ -14,17 +14,16 @@ from typing import Any
 
 import datasets
 
-from dr_lib.collections.store import NOT_IN_NAMES, ROWS_AT_ONCE, Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Query, Rows, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, write_text
 
-HEADER = ("query-id", "corpus-id", "score")
+HEADER = "query-id\tcorpus-id\tscore"
 GENERATED = "Generated questions"
 """Subject of the line in a README that says who wrote the queries, where it was a model."""
-FIRST_SPLITS = ("train", "dev", "test")
 JSON_TYPES = {str: "text", int: "a whole number", list: "a list", dict: "an object", bool: "true/false"}
 JSON_TYPES |= {float: "a number", type(None): "null"}
-GRADE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+JUDGEMENT = re.compile(r"([^\t]+)\t([^\t]+)\t *([+-]?[0-9]{1,18}) *")
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
@@ -71,17 +70,15 @@ def _find(folder: Path, name: str) -> Path | None:
 
 def _splits(folder: Path) -> dict[str, Path]:
     """Judgement files by split: train, dev, test first, others by name."""
-    paths = [*(folder / "qrels").glob("*.tsv"), *(folder / "qrels").glob("*.tsv.gz")]
-    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in paths}
-    for name in names:
-        if NOT_IN_NAMES.search(name):
-            raise InputError(f"the name {name!r} of a split", where=folder / "qrels", fix="Use visible characters.")
-    order = {name: rank for rank, name in enumerate(FIRST_SPLITS)}
-    names = sorted(names, key=lambda name: (order.get(name, len(order)), name))
-    files = {name: _find(folder / "qrels", f"{name}.tsv") for name in names}
+    place, order = folder / "qrels", {name: rank for rank, name in enumerate(SPLITS)}
+    names = {
+        path.name.removesuffix(".gz").removesuffix(".tsv") for path in (*place.glob("*.tsv"), *place.glob("*.tsv.gz"))
+    }
+    files = {name: _find(place, f"{name}.tsv") for name in sorted(names, key=lambda name: (order.get(name, 3), name))}
     for name, path in files.items():
-        if path is None:
-            raise InputError("this is no file", where=folder / "qrels" / f"{name}.tsv", fix="Remove or replace it.")
+        if path is None or NOT_IN_NAMES.search(name):
+            fix = "Give a file, named in visible characters."
+            raise InputError(f"{f'{name}.tsv'!r} is no file of judgements", where=place, fix=fix)
     return files
 
 
@@ -190,20 +187,16 @@ def _query(record: Record, where: str) -> Query:
 def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
     lines = read_lines(path)
     _, header = next(lines, (0, ""))
-    if tuple(header.split("\t")) != HEADER:
-        problem = f"the first line is {header[:60]!r}, not the header"
+    if header != HEADER:
         fix = "Begin the file with the columns query-id, corpus-id and score, separated by tabs."
-        raise InputError(problem, where=f"{path} line 1", fix=fix)
+        raise InputError(f"the first line is {header[:60]!r}, not the header", where=f"{path} line 1", fix=fix)
     for number, line in lines:
-        if line.strip():
-            cells, where = line.split("\t"), f"{path} line {number}"
-            if len(cells) != 3:
-                fix = "Give query-id, corpus-id and score, separated by tabs."
-                raise InputError(f"{len(cells)} columns instead of 3", where=where, fix=fix)
-            if not GRADE.fullmatch(cells[2]):
-                problem = f"grade {cells[2][:30]!r} in column score is not a whole number"
-                raise InputError(problem, where=where, fix="Give 0, 1, 2, ...")
-            yield number, Judgement(cells[0], cells[1], int(cells[2]))
+        cells = JUDGEMENT.fullmatch(line)
+        if cells:
+            yield number, Judgement(cells[1], cells[2], int(cells[3]))
+        elif line.strip():
+            fix = "Give query-id, corpus-id and a whole number (0, 1, 2, ...), separated by tabs."
+            raise InputError(f"{line[:80]!r} is no judgement", where=f"{path} line {number}", fix=fix)
 
 
 # Writing ------------------------------------------------------------------------------------------------------------
@@ -232,13 +225,13 @@ def write_folder(
         ({"_id": id_, "text": text} | ({"answers": answers} if answers else {}) for id_, text, answers in queries),
     )
     for split, rows in judgements.items():
-        lines = ["\t".join(HEADER), *(f"{row.query}\t{row.passage}\t{row.grade}" for row in rows)]
+        lines = [HEADER, *(f"{row.query}\t{row.passage}\t{row.grade}" for row in rows)]
         write_text(folder / "qrels" / f"{split}.tsv", "\n".join(lines) + "\n")
     write_text(folder / "README.md", readme)
 
 
 def _passage_objects(passages: datasets.Dataset) -> Iterator[Record]:
-    for batch in passages.iter(ROWS_AT_ONCE):
+    for batch in passages.iter(1000):
         for id_, *others in zip(*(batch[name] for name in Passage._fields), strict=True):
             yield {"_id": id_, **dict(zip(Passage._fields[1:], others, strict=True))}
 

@@ -133,12 +133,12 @@ class Collection:
         dev_queries: int | None = None,
         test_queries: int | None = None,
         seed: int = 0,
-        other_queries: Mapping[str, int] | None = None,
     ) -> "Collection":
         """A smaller collection, the same for the same arguments.
 
         Queries are drawn per split, all their positives are kept, and other passages (whole documents at a time)
-        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less.
+        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less. Splits with
+        other names than these three keep the queries whose positives are all in the sample.
 
         Args:
             passages: number of passages; None for all.
@@ -146,13 +146,11 @@ class Collection:
             dev_queries: the same for dev.
             test_queries: the same for test.
             seed: of all draws.
-            other_queries: the same for splits with other names, such as ``{"dev/small": 500}``. Splits named nowhere
-                keep the queries whose positives are all in the sample.
 
         Raises:
             InputError: a number below 1, or positives that do not fit into `passages`.
         """
-        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries, **(other_queries or {})}
+        limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
                 raise InputError(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import chain, starmap
 from pathlib import Path
-from typing import NamedTuple
 
 import datasets
 
@@ -24,15 +23,8 @@ SHORTEST_QUESTION = 3
 LICENCE = "CC BY-SA 4.0 (paragraphs from Wikipedia)"
 
 
-class Question(NamedTuple):
-    """One question of the official release; `part` is its official file, train or dev."""
-
-    part: str
-    article: str
-    paragraph: str
-    id: str
-    text: str
-    answers: tuple[str, ...]
+# Part (official file: train or dev), article, paragraph, id, text and answers of a question.
+Question = tuple[str, str, str, str, str, tuple[str, ...]]
 
 
 def official_source(folder: Path) -> Source:
@@ -67,18 +59,17 @@ def _build(questions: Iterable[Question]) -> dict[str, list]:
     passages: dict[str, Passage] = {}
     sizes: dict[str, int] = {}
     known: set[tuple[str, str]] = set()
-    for question in questions:
-        if question.paragraph not in passages:
-            doc = f"{question.part}/{question.article.replace(' ', '_')}"
+    for part, article, paragraph, id_, text, answers in questions:
+        if paragraph not in passages:
+            doc = f"{part}/{article.replace(' ', '_')}"
             position = sizes[doc] = sizes.get(doc, -1) + 1
-            title = question.article.replace("_", " ")
-            passages[question.paragraph] = Passage(f"{doc}#{position}", title, question.paragraph, doc, position)
-        passage = passages[question.paragraph]
-        if len(question.text.split()) >= SHORTEST_QUESTION and (passage.id, question.text) not in known:
-            known.add((passage.id, question.text))
-            built["queries"].append(Query(question.id, question.text, tuple(dict.fromkeys(question.answers))))
+            passages[paragraph] = Passage(f"{doc}#{position}", article.replace("_", " "), paragraph, doc, position)
+        passage = passages[paragraph]
+        if len(text.split()) >= SHORTEST_QUESTION and (passage.id, text) not in known:
+            known.add((passage.id, text))
+            built["queries"].append(Query(id_, text, tuple(dict.fromkeys(answers))))
             split = split_of(*passage.doc.split("/", 1))  # of the paragraph's first article, where several have it
-            built[split].append(Judgement(question.id, passage.id, 1))
+            built[split].append(Judgement(id_, passage.id, 1))
     built["passages"] = list(passages.values())
     return built
 
@@ -94,7 +85,7 @@ def _from_json(part: str, path: Path) -> Iterator[Question]:
                 for q, one in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
                     answers = tuple(_one_line(answer["text"]) for answer in one["answers"])
-                    yield Question(part, title, context, _one_line(one["id"]), _one_line(one["question"]), answers)
+                    yield part, title, context, _one_line(one["id"]), _one_line(one["question"]), answers
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         problem = f"a field is missing or of another type ({error})"
         raise InputError(problem, where=f"{path} {place}", fix="Take the official file of SQuAD 1.1 again.") from None
@@ -114,7 +105,7 @@ def _from_hub(hub: str) -> Iterator[Question]:
         for row in rows:
             answers = tuple(map(_one_line, row["answers"]["text"]))
             context, text = _one_line(row["context"]), _one_line(row["question"])
-            yield Question(part, row["title"], context, row["id"], text, answers)
+            yield part, row["title"], context, row["id"], text, answers
 
 
 def _one_line(text: str) -> str:

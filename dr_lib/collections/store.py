@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from array import array
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
-import pyarrow as pa
+from datasets import Dataset, Features, Value
+from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
 from dr_lib.collections.collection import Collection, rows_of
@@ -28,12 +29,11 @@ from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, stage
 
 ABOUT = "collection.json"
-ROWS_AT_ONCE = 1000
 SPLITS = ("train", "dev", "test")
-TEXT = pa.string()
-PASSAGE = pa.schema([("id", TEXT), ("title", TEXT), ("text", TEXT), ("doc", TEXT), ("position", pa.int64())])
-QUERY = pa.schema([("id", TEXT), ("text", TEXT), ("answers", pa.list_(TEXT))])
-JUDGEMENT = pa.schema([("query", TEXT), ("passage", TEXT), ("grade", pa.int64())])
+TEXT, NUMBER = Value("string"), Value("int64")
+PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
+QUERY = Features({"id": TEXT, "text": TEXT, "answers": [TEXT]})
+JUDGEMENT = Features({"query": TEXT, "passage": TEXT, "grade": NUMBER})
 # Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is not UTF-8 in a name.
 NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -129,11 +129,8 @@ def open_source(source: Source, root: Path) -> Collection:
     """
     folder = Cache(root, announce=lambda _: None).get(arrow_files(source, source.allow_duplicates))
     about = read_json(folder / ABOUT)
-    passages, queries, *judgements = (
-        datasets.Dataset.from_file(str(folder / name))
-        for name in ("passages.arrow", "queries.arrow", *(name for _, name in about["splits"]))
-    )
-    judged = {split: table for (split, _), table in zip(about["splits"], judgements, strict=True)}
+    passages, queries = (Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries"))
+    judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
     return Collection(about["name"], about["digest"], about["info"], passages, queries, judged, folder)
 
 
@@ -149,30 +146,29 @@ def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
 
 def _write_collection(source: Source, folder: Path) -> dict[str, Any]:
     """Read and check the whole source; write its Arrow files and return what is to be said about them."""
-    counts: dict[str, Any] = {}
-    passages, passage_digest = _write_texts(source, source.passages, "passage", folder / "passages.arrow", counts)
-    queries, query_digest = _write_texts(source, source.queries, "query", folder / "queries.arrow", counts)
+    counts: Counter = Counter()
+    judged = {split: list(rows.read()) for split, rows in source.judgements.items()}  # first: a bad line ends it early
+    passages, passage_digest = _write_texts(source, "passages", folder, counts)
+    queries, query_digest = _write_texts(source, "queries", folder, counts)
     files: dict[str, str] = {}
     digests: dict[str, str] = {}
-    judged: set[str] = set()
+    asked: set[str] = set()
     for split, rows in source.judgements.items():
-        known = _known_judgements(source, rows, passages["id"], queries["id"], counts)
-        if known:
+        if known := _known_judgements(source, rows, judged[split], passages["id"], queries["id"], counts):
             files[split] = f"qrels-{len(files)}.arrow"
             digests[split], _ = _write_arrow(folder / files[split], JUDGEMENT, rows, known)
-            asked = {judgement.query for _, judgement in known}
-            counts[split] = {"queries": len(asked), "judgements": len(known)}
-            judged |= asked
-    counts["queries_without_judgement"] = len(queries) - len(judged)
+            own = {judgement.query for _, judgement in known}
+            counts[split] = {"queries": len(own), "judgements": len(known)}
+            asked |= own
+    counts["queries_without_judgement"] = len(queries) - len(asked)
     digest = json_digest({"passages": passage_digest, "queries": query_digest, "splits": digests})
     info = {**source.info, "counts": counts}
     return {"name": source.name, "digest": digest, "info": info, "splits": list(files.items())}
 
 
-def _write_texts(
-    source: Source, rows: Rows, kind: str, path: Path, counts: dict[str, Any]
-) -> tuple[datasets.Dataset, str]:
+def _write_texts(source: Source, name: str, folder: Path, counts: Counter) -> tuple[Dataset, str]:
     """Write passages or queries; return them with the digest of their content. Duplicates are refused or counted."""
+    rows, kind = (source.passages, "passage") if name == "passages" else (source.queries, "query")
     ids, texts = array("q"), array("q")
 
     def noted() -> Iterator[tuple[int, Any]]:
@@ -182,10 +178,11 @@ def _write_texts(
                 texts.append(hash((row.title, row.text)))
             yield number, row
 
-    bar = tqdm(noted(), f"{source.name}: {path.stem}", unit="", delay=3, mininterval=1, leave=False)
+    bar = tqdm(noted(), f"{source.name}: {name}", unit="", delay=3, mininterval=1, leave=False)
+    path = folder / f"{name}.arrow"
     digest, numbers = _write_arrow(path, PASSAGE if kind == "passage" else QUERY, rows, bar)
-    written = datasets.Dataset.from_file(str(path))
-    counts[path.stem] = len(numbers)
+    written = Dataset.from_file(str(path))
+    counts[name] = len(numbers)
     if kind == "passage" and not numbers:
         raise InputError("there is no passage in it", where=rows.place, fix="Give at least one passage.")
     for row, first in _repeats(ids, written, ("id",)):
@@ -203,7 +200,7 @@ def _write_texts(
     return written, digest
 
 
-def _whole_rows(source: Source, rows: Rows, kind: str, counts: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+def _whole_rows(source: Source, rows: Rows, kind: str, counts: Counter) -> Iterator[tuple[int, Any]]:
     """The rows that have a text; an id is a name on one line."""
     for number, row in rows.read():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
@@ -211,70 +208,61 @@ def _whole_rows(source: Source, rows: Rows, kind: str, counts: dict[str, Any]) -
             raise rows.error(number, problem, "Give it an id of visible characters.")
         if row.text.strip():
             yield number, row
-        elif source.published:
-            counts[f"empty_{kind}_left_out"] = counts.get(f"empty_{kind}_left_out", 0) + 1
-        else:
+        elif not source.published:
             raise rows.error(number, f"{kind} {row.id!r} is empty", "Give it a text, or remove the line.")
+        else:
+            counts[f"empty_{kind}_left_out"] += 1
 
 
-def _write_arrow(path: Path, schema: pa.Schema, rows: Rows, numbered: Iterable[tuple[int, tuple]]) -> tuple[str, array]:
+def _write_arrow(
+    path: Path, features: Features, rows: Rows, numbered: Iterable[tuple[int, tuple]]
+) -> tuple[str, array]:
     """Write rows as an Arrow stream; return the SHA-256 of their content, and their numbers in the source."""
-    content, numbers, batch = sha256(), array("q"), []
-
-    def flush() -> None:
-        columns = zip(*batch, strict=True)
-        arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
-        stream.write_batch(pa.record_batch(arrays, schema=schema))
-        batch.clear()
-
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+    content, numbers = sha256(), array("q")
+    with ArrowWriter(path=str(path), features=features) as writer:
         for number, row in numbered:
             try:
                 content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
             except UnicodeEncodeError:
                 raise rows.error(number, "a text holds half a surrogate pair", "Write the character whole.") from None
             numbers.append(number)
-            batch.append(row)
-            if len(batch) == ROWS_AT_ONCE:
-                flush()
-        if batch:
-            flush()
+            writer.write(dict(zip(features, row, strict=True)))
+        writer.finalize()
     return content.hexdigest(), numbers
 
 
-def _repeats(hashes: array, table: datasets.Dataset, columns: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+def _repeats(hashes: array, table: Dataset, columns: tuple[str, ...]) -> Iterator[tuple[int, int]]:
     """Rows that are equal to an earlier one in some columns: (row, the first such row)."""
     values = np.array(hashes, np.int64)
     order = np.argsort(values, kind="stable")
     equal = np.flatnonzero(values[order[1:]] == values[order[:-1]])
     first: dict[Hashable, int] = {}
-    for row in np.union1d(order[equal], order[equal + 1]).tolist():
+    for row in np.union1d(order[equal], order[equal + 1]).tolist():  # only here may strings be equal
         key = tuple(table.data.column(name)[row].as_py() for name in columns)
         if first.setdefault(key, row) != row:
             yield row, first[key]
 
 
 def _known_judgements(
-    source: Source, rows: Rows, passage_ids: Any, query_ids: Any, counts: dict[str, Any]
+    source: Source, rows: Rows, judged: list[tuple[int, Judgement]], passage_ids: Any, query_ids: Any, counts: Counter
 ) -> list[tuple[int, Judgement]]:
     """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused or left out."""
-    judged = list(rows.read())
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
     known: dict[tuple[int, int], tuple[int, Judgement]] = {}
     for (number, judgement), query, passage in zip(judged, queries, passages, strict=True):
-        if query < 0:
-            problem = f"the judgement names an unknown query {judgement.query!r}"
-        elif passage < 0:
-            problem = f"the judgement names an unknown passage {judgement.passage!r}"
+        problem = None
+        if query < 0 or passage < 0:
+            unknown = f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
+            problem = f"the judgement names an unknown {unknown}"
         elif (query, passage) in known:
             problem = f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
+        if problem and not source.published:
+            raise rows.error(number, problem, "Correct the id, or remove the line.")
+        if problem:
+            counts["judgements_left_out"] += 1
         else:
             known[query, passage] = number, judgement
-            continue
-        if not source.published:
-            raise rows.error(number, problem, "Correct the id, or remove the line.")
-        counts["judgements_left_out"] = counts.get("judgements_left_out", 0) + 1
     if not known and not source.published:
         raise InputError("there is no judgement in it", where=rows.place, fix="Add judgements, or remove the split.")
     return list(known.values())

@@ -60,10 +60,14 @@ ADDED_LINES = {
     "unknown passage": ("qrels", "q1\tp9\t1", "dev.tsv line 3: the judgement names an unknown passage 'p9'"),
     "unknown query": ("qrels", "q9\tp1\t1", "dev.tsv line 3: the judgement names an unknown query 'q9'"),
     "judged twice": ("qrels", "q1\tp1\t0", "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice"),
-    "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: grade '0.5' in column score is not a whole number"),
-    "grade over 64 bit": ("qrels", "q1\tp2\t9223372036854775808", "dev.tsv line 3: grade '9223372036854775808' in"),
-    "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 2 columns instead of 3"),
-    "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 4 columns instead of 3"),
+    "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: 'q1\\tp2\\t0.5' is no judgement. Give"),
+    "grade over 64 bit": (
+        "qrels",
+        "q1\tp2\t9223372036854775808",
+        "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement",
+    ),
+    "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is no judgement. Give"),
+    "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
 }
 MISSING = {
     "no passages": ({"corpus": ""}, "corpus.jsonl: there is no passage in it"),
@@ -188,7 +192,9 @@ def test_what_is_no_file_is_never_waited_for(beir_folder, cache, kind, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name) if kind == "fifo" else (folder / name).mkdir()
     if name in ("corpus.jsonl", "qrels/dev.tsv"):
-        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "dev.tsv: this is no file") in message(folder, cache)
+        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements") in message(
+            folder, cache
+        )
     else:
         assert len(collections.load(folder, cache=cache).passages) == 3
 
@@ -212,7 +218,7 @@ def test_a_text_file_whose_name_is_no_text_is_named(tmp_path, cache, name):
 def test_a_split_whose_file_name_is_no_text_is_named(beir_folder, cache):
     folder = beir_folder(**parts())
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "d\tev.tsv")
-    assert "'d\\tev'" in message(folder, cache)
+    assert "'d\\tev.tsv' is no file" in message(folder, cache)
 
 
 def test_a_file_without_permission_is_named(beir_folder, cache, monkeypatch):

@@ -78,12 +78,10 @@ def test_split_without_a_number_is_kept_whole(parent):
     assert parent.sample(test_queries=2).qrels("train") == parent.qrels("train")
 
 
-def test_other_splits_keep_what_fits_or_what_is_asked(parent):
+def test_other_splits_keep_what_fits(parent):
     fits = parent.sample(passages=40, train_queries=2, test_queries=2)
     kept = set(fits.passages["id"][:])
     assert set(fits.qrels("dev/small")) == {f"q{row}" for row in range(25, 30) if f"p{2 * row}" in kept}
-    asked = parent.sample(passages=10, train_queries=2, test_queries=2, other_queries={"dev/small": 3})
-    assert len(asked.queries("dev/small")) == 3
 
 
 def test_more_than_there_is_means_all(parent):
