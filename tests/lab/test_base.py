@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import yaml
-
-from dr_lib.errors import InputError
-from dr_lib.files import read_json
-from dr_lib.lab.base import base_stage, build_base
 from dr_lib.lab.base_recipe import BaseRecipe, TextSource
 from dr_lib.lab.base_text import BaseText, allowed_rows, documents, is_held_out
 from dr_lib.lab.opening import open_collection
 from dr_lib.lab.way import unfold
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+from dr_lib.lab.base import base_stage, build_base
 from dr_lib.models import load_masked_lm
 from dr_lib.tokens import load_tokenizer
 

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from dr_lib.lab.verdicts import can_judge, ledger, study_of
 
 from dr_lib.__main__ import main
 from dr_lib.evaluation import Scores, load_paper
 from dr_lib.files import json_digest
 from dr_lib.lab import records
 from dr_lib.lab.records import Record
-from dr_lib.lab.verdicts import can_judge, ledger, study_of
 
 LEVELS = {"15% / 15%": 0.2, "15% / 30%": 0.2, "30% / 30%": 0.5, "30% / 50%": 0.5, "40% / 60%": 0.5, "30% / 100%": 0.1}
 
