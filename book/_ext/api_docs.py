@@ -1,4 +1,4 @@
-"""Sphinx extension: two repairs for API pages that napoleon and autodoc leave to us."""
+"""Sphinx extension: repairs for API pages that napoleon and autodoc leave to us."""
 
 import re
 
@@ -30,13 +30,20 @@ def split_names(app: Sphinx, what: str, name: str, thing: object, options: objec
     lines[:] = out
 
 
+def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text."""
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # an empty comment: napoleon looks at the first line alone
+
+
 def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
     """Leave out what every pydantic model has."""
     return True if name == "model_config" else None
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect both; before napoleon, which works at priority 500."""
+    """Connect them; before napoleon, which works at priority 500."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
+    app.connect("autodoc-process-docstring", keep_sentence, priority=400)
     app.connect("autodoc-skip-member", skip_pydantic)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

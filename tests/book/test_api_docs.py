@@ -1,0 +1,29 @@
+"""Docstrings reach API pages as they were meant."""
+
+from types import SimpleNamespace
+
+import pytest
+from api_docs import keep_sentence, split_names
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+
+def rendered(what: str, *lines: str) -> list[str]:
+    """What our extension and then napoleon make of a docstring."""
+    text = list(lines)
+    for repair in (split_names, keep_sentence):
+        repair(None, what, "module.name", SimpleNamespace(), None, text)
+    return GoogleDocstring(text, Config(napoleon_use_ivar=True), None, what, "module.name", None, None).lines()
+
+
+@pytest.mark.parametrize("what", ["property", "attribute", "data"])
+def test_a_colon_in_the_first_line_of_a_property_makes_no_type(what):
+    sentence = "The names, one a line: sorted."
+    assert [line for line in rendered(what, sentence) if line] == ["..", sentence]
+
+
+def test_several_names_of_one_line_are_entries_of_their_own():
+    lines = rendered("class", "Two.", "", "Attributes:", "    low, high: ends of the interval.")
+    assert [line for line in lines if line.startswith(":ivar")] == [
+        ":ivar low: ends of the interval.",
+        ":ivar high: ends of the interval.",
+    ]
