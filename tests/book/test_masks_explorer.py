@@ -46,6 +46,12 @@ def sources(tmp_path_factory) -> Sources:
 
 
 @pytest.fixture(scope="module")
+def first(sources) -> int:
+    """Row of the passage that the page begins with."""
+    return int(masks_explorer.typical_first(sources, masks_explorer.chosen_rows(sources))[0])
+
+
+@pytest.fixture(scope="module")
 def written(sources, tmp_path_factory) -> dict[str, str]:
     return {path.name: path.read_text() for path in write_explorer(tmp_path_factory.mktemp("book"), sources)}
 
@@ -79,12 +85,13 @@ def flat(mask: list[list[bool]]) -> np.ndarray:
     return np.array([hidden for word in mask for hidden in word])
 
 
-def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources):
+def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources, first):
     words = data["passages"][0]["words"]
-    assert "".join("".join(pieces) for pieces, _, _ in words) == TEXTS[0].replace(" ", "")
+    assert "".join("".join(pieces) for pieces, _, _ in words) == TEXTS[first].replace(" ", "")
     counts = {"".join(pieces): count for pieces, count, _ in words}
-    assert (counts["builtins"], counts["model"], counts["true"]) == (3, 3, 1)
-    assert words[0][2] == pytest.approx(float(sources.importances.text[0]), abs=0.01)
+    assert (counts["builtins"], counts["model"]) == (3, 3)
+    batch, _ = masks_explorer.batch_of(sources, first)
+    assert words[0][2] == pytest.approx(float(batch.values[batch.word_start][0]), abs=0.01)
     assert data["total"] == sources.counts.totals[0]
     by_name = dict(zip(data["words"], data["wordCounts"], strict=True))
     by_name |= dict(zip(data["pieces"], data["pieceCounts"], strict=True))
@@ -112,6 +119,12 @@ def test_every_mask_of_the_library_is_in_the_picture(written):
     assert set(re.findall(r"<dt>(\w+)", written["example.inc"])) == masks
 
 
+def test_the_page_begins_with_a_typical_passage(sources, first):
+    rows = masks_explorer.chosen_rows(sources)
+    ordered = masks_explorer.typical_first(sources, rows)
+    assert ordered[0] == first and sorted(ordered) == sorted(rows)
+
+
 @pytest.mark.parametrize("text", TYPED)
 def test_the_script_cuts_text_as_the_tokenizer_does(run, sources, text):
     found = run(f"return masks.cut({json.dumps(text)}, tables).map((word) => word.pieces);")
@@ -120,9 +133,9 @@ def test_the_script_cuts_text_as_the_tokenizer_does(run, sources, text):
 
 
 @pytest.mark.parametrize("rate", [0, 0.05, 0.15, 0.5, 0.85, 1])
-def test_whole_words_fill_the_budget_as_the_library_does(run, sources, rate):
+def test_whole_words_fill_the_budget_as_the_library_does(run, sources, rate, first):
     code = f"return [1, 2, 3].map((seed) => masks.draw('wholeWord', words, {{ rate: {rate}, seed }}, 1).decoder);"
-    pieces = len(sources.tokenizer.tokenize(TEXTS[0]))
+    pieces = len(sources.tokenizer.tokenize(TEXTS[first]))
     budget = max(1, round(rate * pieces)) if rate else 0
     for mask in run(code):
         assert {len(set(word)) for word in mask} == {1}
@@ -131,17 +144,17 @@ def test_whole_words_fill_the_budget_as_the_library_does(run, sources, rate):
         assert hidden <= budget and all(size > budget - hidden for size in visible)
 
 
-def test_single_tokens_meet_the_rate_exactly_and_draws_differ(run, sources):
+def test_single_tokens_meet_the_rate_exactly_and_draws_differ(run, sources, first):
     code = "return [1, 2, 1].map((seed) => masks.draw('uniform', words, { rate: 0.15, seed }, 1).decoder);"
-    first, second, again = run(code)
-    assert sum(map(sum, first)) == sum(map(sum, second)) == round(0.15 * len(sources.tokenizer.tokenize(TEXTS[0])))
-    assert first == again != second
+    one, other, again = run(code)
+    assert sum(map(sum, one)) == sum(map(sum, other)) == round(0.15 * len(sources.tokenizer.tokenize(TEXTS[first])))
+    assert one == again != other
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_without_noise_importance_hides_what_the_library_hides(run, sources, data, rate):
+def test_without_noise_importance_hides_what_the_library_hides(run, sources, data, rate, first):
     code = f"return masks.draw('importance', words, {{ rate: {rate}, noise: 0, seed: 1 }}, 1).decoder;"
-    batch, _ = masks_explorer.batch_of(sources, 0)
+    batch, _ = masks_explorer.batch_of(sources, first)
     # The page's values are rounded; so must be those of the library, or words could change places.
     values = torch.from_numpy(np.round(batch.values.numpy().astype(float), 2))
     mask = masking.importance(batch, values, rate, torch.Generator(), noise=0.0)[0][~batch.special[0]]
