@@ -168,15 +168,16 @@ class Comparison:
 
 def _verdict_row(claim: Claim, found: Verdict) -> list[Cell]:
     statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
-    pairs = Markup("<br>".join(map(_pair, found.pairs))) if found.pairs else None
+    word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
+    pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
     return [statement, badge(found.state), pairs, found.note or None]
 
 
-def _pair(pair: PairResult) -> str:
-    """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], held``."""
+def _pair(pair: PairResult, word: str) -> str:
+    """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], leans held``."""
     mean, low, high = (f"{100 * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
     names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
-    return f'<span class="pair">{names}: {mean} [{low}, {high}], {html.escape(pair.state)}</span>'
+    return f'<span class="pair">{names}: {mean} [{low}, {high}], {word}{html.escape(pair.state)}</span>'
 
 
 def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -> HTML:

@@ -109,7 +109,8 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
         for label, level in levels.items()
     }
     alone = {label: own[:1] for label, own in runs.items()}
-    assert ">one seed</span>" in compared(alone).verdicts([CLAIM]).data
+    html = compared(alone).verdicts([CLAIM]).data
+    assert ">one seed</span>" in html and ", leans held</span>" in html
     html = compared(runs).verdicts([CLAIM]).data
     assert ">held</span>" in html and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     assert "MLM over BERT-base: +" in html
