@@ -606,6 +606,7 @@ def check(pipeline: Pipeline) -> None:
     longest = max(recipe.passage_length, recipe.query_length)
     check_length(longest, base, "passage_length")
     if options.nlu:
+        evaluation.task_of(options.nlu.task)
         check_length(options.nlu.length, base, "evaluation.nlu.length")
     if options.dialogue:
         check_length(options.dialogue.context_length, base, "evaluation.dialogue.context_length")

@@ -3,89 +3,109 @@
 import numpy as np
 import pytest
 import yaml
-from dr_lib.lab.base_recipe import BaseRecipe, TextSource
-from dr_lib.lab.base_text import BaseText, allowed_rows, documents, is_held_out
-from dr_lib.lab.opening import open_collection
-from dr_lib.lab.way import unfold
 
+from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
-from dr_lib.lab.base import base_stage, build_base
-from dr_lib.models import load_masked_lm
+from dr_lib.lab import BaseRecipe, build_base
+from dr_lib.lab.base import allowed_rows, base_stage, base_text, is_held_out
+from dr_lib.models import load_masked_lm, save_masked_lm
+from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path, monkeypatch):
-    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+@pytest.fixture
+def recipe(tiny_recipe) -> BaseRecipe:
+    """One layer on the forty passages of `tiny_recipe`, without the documents of the test split."""
+    return BaseRecipe(
+        name="tiny-base",
+        sources=[{"name": tiny_recipe.collection.name, "without_documents_of": ["test"]}],
+        vocabulary=120,
+        layers=1,
+        hidden=32,
+        heads=2,
+        positions=48,
+        length=32,
+        training={"steps": 6, "learning_rate": 1e-3, "tokens_per_batch": 256, "checkpoint_every": 2},
+        held_out=0.2,
+    )
 
 
 @pytest.fixture
-def recipe(tmp_path, tiny_recipe) -> BaseRecipe:
-    """One layer on the forty passages of `tiny_recipe`, without the documents of the test split."""
-    source = {"name": tiny_recipe.collection.name, "without_documents_of": ["test"]}
-    return BaseRecipe(
-        name="tiny-base", sources=[source], vocabulary=120, layers=1, hidden=32, heads=2, positions=48, length=32,
-        training={"steps": 6, "learning_rate": 1e-3, "tokens_per_batch": 256, "checkpoint_every": 2},
-        held_out=0.2,
-    )  # fmt: skip
+def collection(recipe):
+    return lab.open_collection(recipe.sources[0].name)
 
 
-def test_documents_of_a_left_out_split_are_never_read(recipe):
-    collection = open_collection(recipe.sources[0].name)
-    rows = allowed_rows(collection, recipe.sources[0])
-    kept = set(documents(collection, rows).tolist())
-    unseen = {f"d{row // 4}" for row in range(18, 24)}  # passages of the test queries, four to a document
-    assert not kept & unseen
-    assert kept | unseen == {f"d{number}" for number in range(10)}
+def test_documents_of_a_left_out_split_are_never_read(collection):
+    rows, documents = allowed_rows(collection, ["test"])
+    unseen = {row // 4 for row in range(18, 24)}  # passages of the test queries, four to a document
+    assert rows.tolist() == [row for row in range(40) if row // 4 not in unseen]
+    assert len(set(documents.tolist())) == 10 - len(unseen)
 
 
-def test_whole_documents_are_held_out_and_nothing_is_lost(recipe):
-    text = BaseText(recipe)
-    collection = open_collection(recipe.sources[0].name)
-    rows = allowed_rows(collection, recipe.sources[0])
-    names = documents(collection, rows)
-    outside = is_held_out(names, recipe.held_out, recipe.seed)
-    assert not set(names[outside]) & set(names[~outside])
-    assert (len(text.train()), len(text.test())) == ((~outside).sum(), outside.sum())
-    assert np.array_equal(outside, is_held_out(names, recipe.held_out, recipe.seed))
+def test_whole_documents_are_held_out_and_nothing_is_lost(collection):
+    rows, documents = allowed_rows(collection, ["test"])
+    outside = is_held_out(documents, 0.2, 0)
+    assert not set(documents[outside]) & set(documents[~outside])
+    learned, unseen = base_text([collection], [["test"]], 0.2, 0)
+    assert (len(learned), len(unseen)) == ((~outside).sum(), outside.sum())
+    assert sorted([*learned["text"], *unseen["text"]]) == sorted(collection.passages[rows]["text"])
+    assert np.array_equal(outside, is_held_out(documents, 0.2, 0))
 
 
-def test_leaving_everything_out_is_refused(recipe):
+def test_leaving_everything_out_is_refused(collection):
     with pytest.raises(InputError, match="no passage is left"):
-        name, splits = recipe.sources[0].name, ("train", "dev", "test")
-        collection = open_collection(name).sample(passages=24, seed=0)
-        allowed_rows(collection, TextSource(name=name, without_documents_of=splits))
+        allowed_rows(collection.sample(passages=24, seed=0), ["train", "dev", "test"])
 
 
-def test_a_base_model_lands_in_a_folder_with_its_record(recipe, cache, tmp_path):
-    folder = build_base(recipe, cache, to=tmp_path / "weights")
+def test_a_base_model_lands_in_a_folder_with_its_record(recipe, shared, tmp_path):
+    folder = build_base(recipe, shared, to=tmp_path / "weights")
     model, tokenizer = load_masked_lm(folder), load_tokenizer(folder)
     assert model.config.vocab_size == len(tokenizer)
     record = read_json(folder / "record.json")
-    assert record["text"][0]["name"] == "tiny"
-    assert record["training"]["steps"] == 6
+    assert record["text"][0]["name"] == "tiny" and record["text"][0]["passages"] == 32
+    assert record["training"]["steps"] == 6 and record["curve"]["step"]
     assert record["held_out"]["perplexity"] == pytest.approx(np.exp(record["held_out"]["loss"]), rel=1e-5)
-    assert str(tmp_path) not in (folder / "record.json").read_text()
-    built = len(cache.built)
-    build_base(recipe, cache, to=tmp_path / "again")
-    assert len(cache.built) == built
+    text = (folder / "record.json").read_text()
+    assert str(tmp_path) not in text and recipe.sources[0].name not in text
+    again = Cache(shared.root, announce=lambda line: None)
+    build_base(recipe, again, to=tmp_path / "again")
+    assert again.built == []
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
 def test_another_size_shares_vocabulary_and_tokens(recipe):
     first, second = base_stage(recipe), base_stage(recipe.model_copy(update={"layers": 2}))
     assert first.key != second.key
-    assert {name: stage.key for name, stage in first.inputs.items()} == {
-        name: stage.key for name, stage in second.inputs.items()
-    }
+    assert [one.key for one in first.inputs] == [one.key for one in second.inputs]
+    assert {one.kind for one in first.walk()} == {"vocabulary", "base_tokens", "base"}
 
 
-def test_a_recipe_may_start_from_a_base_recipe(recipe, tiny_recipe, cache, tmp_path):
+@pytest.mark.parametrize("change", [{"vocabulary": 100}, {"held_out": 0.4}, {"seed": 1}], ids=str)
+def test_other_text_or_words_share_nothing(recipe, change):
+    first, second = ({one.key for one in base_stage(one).walk()} for one in (recipe, recipe.model_copy(update=change)))
+    assert not first & second
+
+
+def test_a_recipe_may_start_from_a_base_recipe(recipe, tiny_recipe, shared, tmp_path):
     (tmp_path / "tiny-base.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    way = unfold(tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm"))
-    assert way.base.stage.key == base_stage(recipe).key
-    cache.get(way.evaluation)
-    kinds = [name.rsplit("-", 1)[0] for name in cache.built]
-    assert kinds.count("base") == 1
-    assert kinds.index("base") < kinds.index("pretrained")
+    pipeline = lab.Pipeline(tiny_recipe.with_(base=str(tmp_path / "tiny-base.yaml"), objective="mlm"))
+    assert pipeline.base.model.stage.key == base_stage(recipe).key
+    kinds = [one.kind for one in pipeline.evaluation.walk()]
+    assert kinds.count("base") == 1 and kinds.index("base") < kinds.index("pretrained")
+    record = lab.execute(lab.Run("t", "row", "smoke", pipeline.recipe), shared)
+    assert record.data["base"] == pipeline.base.facts() and record.data["base"]["name"] == "tiny-base"
+    assert str(tmp_path) not in record.model_dump_json()
+    with pytest.raises(InputError, match="passage_length: sequences of 49 pieces, but tiny-base reads 48"):
+        lab.Pipeline(pipeline.recipe.with_(passage_length=49))
+
+
+def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(
+    tiny_recipe, tiny_bert, tiny_tokenizer, tmp_path
+):
+
+    keys = set()
+    for seed in (1, 2):
+        save_masked_lm(tiny_bert(seed=seed), tiny_tokenizer, tmp_path / "mine")
+        keys.add(lab.Pipeline(tiny_recipe.with_(base=str(tmp_path / "mine"))).evaluation.key)
+    assert len(keys) == 2

@@ -132,6 +132,8 @@ def test_defaults_spelled_out_do_not_change_the_digest():
         ("finetuning__alpha", 0.1),
         ("finetuning__pseudo_labels", True),
         ("auxiliary__questions__model", "doc2query"),
+        ("auxiliary__paq_pairs__file", "PAQ.dpr.train.neg1.jsonl"),
+        ("auxiliary__pseudo_labels__labels", "given"),
         ("pretraining__collection", "squad"),
     ],
 )

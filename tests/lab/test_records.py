@@ -1,15 +1,15 @@
-"""Records: whole or absent, refused when altered, without a trace of the machine's places."""
+"""Records: whole or absent, refused when altered, replaced when published; those of the book still load."""
 
 import json
 
 import numpy as np
 import pytest
 
+from dr_lib import lab, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
-from dr_lib.lab import records
-from dr_lib.lab.records import Record, load_record, load_records
+from dr_lib.lab import Record, load_record, load_records, publish
 
 
 def scores(values: list[float]) -> dict:
@@ -19,13 +19,34 @@ def scores(values: list[float]) -> dict:
 def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, **changes) -> Record:
     recipe = {"seed": seed, "objective": {"name": "simlm"}}
     values = {
-        "study": "simlm/table08", "label": label, "scale": "smoke", "seed": seed, "recipe": recipe,
-        "recipe_digest": json_digest(recipe), "keys": {"evaluation": key},
-        "data": {"collection": {"name": "squad", "digest": "c0"}}, "scores": scores([1.0, 0.5]),
-        "means": {"MRR@10": 0.75}, "training": {}, "seconds": {"evaluation": 1.0}, "versions": {}, "machine": {},
-        "commit": {"id": None, "changed": None}, "created": "2026-01-01T00:00:00+00:00",
-    }  # fmt: skip
+        "study": "simlm/table08",
+        "label": label,
+        "scale": "smoke",
+        "seed": seed,
+        "recipe": recipe,
+        "recipe_digest": json_digest(recipe),
+        "keys": {"evaluation": key},
+        "data": {"collection": {"name": "squad", "digest": "c0"}},
+        "scores": scores([1.0, 0.5]),
+        "means": {"MRR@10": 0.75},
+        "training": {},
+        "seconds": {"evaluation": 1.0},
+        "versions": {},
+        "machine": {},
+        "commit": {"id": None, "changed": None},
+        "created": "2026-01-01T00:00:00+00:00",
+    }
     return Record(**values | changes)
+
+
+def test_every_record_of_the_book_loads():
+    paths = sorted(places.records_root().glob("*/*.json"))
+    assert paths
+    for path in paths:
+        record = load_record(path)
+        assert (record.scale, record.file_name) == (path.parent.name, path.name)
+        for measure in record.means:
+            assert len(record.per_query(measure)) == len(record.query_ids) > 0
 
 
 def test_a_record_comes_back_as_it_was_saved(tmp_path):
@@ -36,6 +57,14 @@ def test_a_record_comes_back_as_it_was_saved(tmp_path):
     assert loaded.query_ids == ["q1", "q2"]
 
 
+def test_a_record_from_before_keys_held_the_code_loads(tmp_path):
+    path = make_record().save(tmp_path)
+    content = json.loads(path.read_text())
+    del content["code"], content["checksum"]
+    path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
+    assert load_record(path).code == {}
+
+
 def test_an_altered_record_is_refused(tmp_path):
     path = make_record().save(tmp_path)
     path.write_text(path.read_text().replace('"MRR@10": 0.75', '"MRR@10": 0.95'))
@@ -43,10 +72,11 @@ def test_an_altered_record_is_refused(tmp_path):
         load_record(path)
 
 
-def test_a_truncated_record_is_refused(tmp_path):
-    path = make_record().save(tmp_path)
-    path.write_text(path.read_text()[:-30])
-    with pytest.raises(InputError, match="not valid JSON"):
+@pytest.mark.parametrize(("text", "said"), [("{", "not valid JSON"), ("[]", "not a record"), ("{}", "not a record")])
+def test_a_file_that_is_no_record_is_refused(tmp_path, text, said):
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"broken\.json.*{said}"):
         load_record(path)
 
 
@@ -92,12 +122,30 @@ def test_records_are_read_by_study_in_order(tmp_path):
         record.save(tmp_path)
     found = load_records(tmp_path, "simlm/table08")
     assert [(record.label, record.seed) for record in found] == [("30% / 50%", 0), ("30% / 50%", 1), ("none", 0)]
+    assert len(load_records(tmp_path)) == 4
     assert load_records(tmp_path / "missing") == []
 
 
-def test_publishing_replaces_the_earlier_record_of_the_same_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(records.places, "records_root", lambda: tmp_path)
-    records.publish([make_record(key="11" * 32), make_record(seed=1)])
-    records.publish([make_record(key="22" * 32)])
-    kept = load_records(tmp_path / "smoke")
-    assert [(record.seed, record.keys["evaluation"][:2]) for record in kept] == [(0, "22"), (1, "ab")]
+# Publishing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "records_root", lambda: tmp_path)
+    return tmp_path
+
+
+def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
+    publish([make_record(key="11" * 32), make_record(seed=1)])
+    elsewhere = {"collection": {"name": "pydocs", "digest": "c1"}}
+    publish([make_record(key="22" * 32), make_record(key="33" * 32, data=elsewhere)])
+    left = load_records(book / "smoke")
+    assert [(record.seed, record.keys["evaluation"][:2]) for record in left] == [(0, "22"), (0, "33"), (1, "ab")]
+    assert [path.parent for path in publish([make_record(scale="laptop")])] == [book / "laptop"]
+    assert lab.recorded_folder("laptop") == book / "laptop"
+
+
+def test_a_record_of_an_unknown_scale_is_not_published(book):
+    with pytest.raises(InputError, match=r"no scale 'huge'.*Known: gpu, laptop, paper, smoke"):
+        publish([make_record(scale="huge")])
+    assert not list(book.rglob("*.json"))

@@ -1,10 +1,14 @@
 """A stage's key is its arguments and its code; its folder is whole or absent."""
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -61,6 +65,11 @@ def test_the_key_holds_every_argument_and_the_keys_of_inputs():
     assert len({one.key, *(other.key for other in others)}) == 5
 
 
+def test_the_key_holds_the_version_and_no_estimate():
+    one = words("a")
+    assert Stage(words.body, one.arguments, version=2).key != one.key == one.costs(9.0, "family").key
+
+
 def test_settings_count_by_their_values_but_for_speed_and_for_what_is_not_used():
     key = lambda **values: count(words("a"), settings=Settings(**values)).key  # noqa: E731
     assert key() == key(steps=3) == key(speed=9) == key(young=None)
@@ -95,6 +104,32 @@ def test_a_killed_build_goes_on_only_where_the_stage_is_resumable(cache):
     resumed.__dict__["key"] = stopped.key  # the same stage, this time left alone
     assert json.loads((cache.get(resumed) / "count.json").read_text()) == [1, 1]
     assert cache.manifest(resumed)["resumed"]
+
+
+def test_a_failed_build_leaves_nothing_that_counts_as_finished(cache):
+    fails = [False, True]
+
+    @stage()
+    def failing(folder):
+        assert not list(folder.iterdir())
+        (folder / "half.txt").write_text("half")
+        if fails.pop():
+            raise RuntimeError("out of luck")
+
+    one = failing()
+    with pytest.raises(RuntimeError):
+        cache.get(one)
+    assert not cache.finished(one)
+    assert cache.get(one).is_dir() and not cache.manifest(one)["resumed"]
+
+
+def test_the_manifest_names_every_file_with_size_and_checksum(cache):
+    one = words("a b")
+    folder, manifest = cache.get(one), cache.manifest(one)
+    assert (manifest["key"], manifest["parameters"], manifest["code"]) == (one.key, {"text": "a b"}, one.code)
+    facts = manifest["files"]["words.json"]
+    assert facts == {"bytes": 10, "sha256": hashlib.sha256((folder / "words.json").read_bytes()).hexdigest()}
+    assert manifest["versions"]["torch"] and manifest["seconds"] >= 0
 
 
 @pytest.mark.parametrize("harm", ["truncate", "alter", "remove", "manifest", "manifest-value"])
@@ -134,6 +169,37 @@ def test_a_full_disk_names_the_stage_and_the_way_out(cache):
 
     with pytest.raises(InputError, match=r"big.npy: full-.*No space left on device.*DR_CACHE"):
         cache.get(full())
+
+
+def test_processes_that_train_together_are_not_left_waiting_for_each_other(cache, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="WORLD_SIZE: stages are built by one process alone"):
+        cache.get(words("a"))
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    folder = cache.get(words("a"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cache.get(words("a")) == folder
+
+
+def test_who_waits_for_a_stage_is_told_for_whom(cache):
+    begun, go_on, lines = threading.Event(), threading.Event(), []
+
+    @stage()
+    def slow(folder):
+        begun.set()
+        assert go_on.wait(60)
+
+    def announce(line):
+        lines.append(line)
+        go_on.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.get, slow())
+        assert begun.wait(60)
+        second = Cache(cache.root, announce=announce)
+        assert pool.submit(second.get, slow()).result(60) == first.result(60)
+    assert re.fullmatch(rf"slow-\w+: waiting for process {os.getpid()} \(since .*\), which is building it", lines[0])
+    assert len(cache.built) == 1 and second.built == []
 
 
 def test_two_processes_build_a_stage_once(tmp_path):

@@ -1,0 +1,254 @@
+"""What a recipe measures: search, BM25 alone, similarities, checks, language understanding, dialogues."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dr_lib import lab
+from dr_lib.collections import load_candidates
+from dr_lib.errors import InputError
+from dr_lib.evaluation import Scores, evaluate_candidates
+from dr_lib.lab import Pipeline
+from dr_lib.models import DenseEncoder
+from dr_lib.retrieval import Ranking
+
+
+@pytest.fixture
+def untrained(tiny_recipe):
+    return tiny_recipe.with_(objective="none")
+
+
+@pytest.fixture
+def acceptable(tmp_path):
+    """A folder in CoLA's format: a sentence is acceptable if it speaks of a vector."""
+    folder, rng = tmp_path / "tiny-cola", np.random.default_rng(0)
+    folder.mkdir()
+    for split, rows in (("train", 48), ("dev", 20)):
+        answers = rng.integers(0, 2, rows)
+        lines = [
+            f"x\t{answer}\t\tthe {('decoder', 'vector')[answer]} {rng.choice(['passages', 'queries'])}"
+            for answer in answers
+        ]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def dialogues(tmp_path):
+    """Six contexts with four candidates each, in the plain format."""
+    folder, rng = tmp_path / "tiny-talk", np.random.default_rng(1)
+    (folder / "pairs").mkdir(parents=True)
+    words = ["vector", "decoder", "passage", "query", "bottleneck", "retriever", "negatives", "masked"]
+    lines = []
+    for _ in range(6):
+        texts = [" ".join(rng.choice(words, 3)) for _ in range(4)]
+        lines.append(json.dumps({"context": [texts[2], "and?"], "response": texts[2], "candidates": texts}))
+    (folder / "pairs" / "test.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def measuring(recipe, kind, **settings):
+    values = recipe.evaluation.model_dump(mode="json")
+    return recipe.with_(evaluation=values | {"kind": kind, **({kind: settings} if settings else {})})
+
+
+def cola(recipe, folder, **more):
+    training = {"epochs": 10, "batch_rows": 8, "learning_rate": 5e-3, "length": 16}
+    return measuring(recipe, "nlu", **{"task": "cola", "folder": str(folder)} | training | more)
+
+
+def talk(recipe, folder, **more):
+    return measuring(recipe, "dialogue", **{"folder": str(folder), "context_length": 24} | more)
+
+
+def run(recipe, cache):
+    return lab.execute(lab.Run("t", "row", "smoke", recipe), cache)
+
+
+def test_two_recipes_with_one_digest_have_one_result(tiny_recipe, own_recipe, acceptable, dialogues):
+    recipes = [
+        *(measuring(one, kind) for one in (tiny_recipe, own_recipe) for kind in ("search", "bm25", "similarity")),
+        *(measuring(tiny_recipe.with_(final="distilled"), kind) for kind in ("search", "checks")),
+        cola(tiny_recipe, acceptable),
+        talk(tiny_recipe, dialogues),
+    ]
+    ends = {(recipe.digest, Pipeline(recipe).evaluation.key) for recipe in recipes}
+    assert len(ends) == len(dict(ends)) == len({key for _, key in ends}) == len(recipes) - 3
+
+
+# BM25 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_bm25_is_measured_on_the_same_queries_and_trains_nothing(tiny_recipe, cache):
+    record = run(tiny_recipe.with_(evaluation__kind="bm25"), cache)
+    assert [name.rsplit("-", 1)[0] for name in cache.built] == ["bm25_index", "bm25_run", "scores"]
+    assert not record.training and set(record.keys) == {"bm25_index", "bm25_run", "evaluation"}
+    assert len(record.query_ids) == 6 and record.means["MRR@10"] > 0.6  # each query is three words of its passage
+
+
+# Similarities -------------------------------------------------------------------------------------------------------
+
+
+def test_similarities_are_those_of_the_runs_vectors(untrained, shared):
+    pipeline = Pipeline(untrained.with_(evaluation__kind="similarity"))
+    record = run(pipeline.recipe, shared)
+    assert record.keys["evaluation"] == pipeline.evaluation.key
+    queries = np.load(shared.get(pipeline.run) / "queries.npy")
+    passages = np.load(shared.get(pipeline.vectors(pipeline.retriever)) / "vectors.npy")
+    ranking = Ranking.open(shared.get(pipeline.run) / "ranking")
+    columns = [record.per_query(name) for name in ("s(p+, q) mean", "s(p+, p-) mean")]
+    assert record.query_ids
+    for query, near, far in zip(record.query_ids, *columns, strict=True):
+        place, right = ranking.query_ids.index(query), int(query[1:])  # query r is about passage r
+        others = [row for row in ranking.rows[place].tolist() if row not in (right, -1)]
+        assert near == pytest.approx(queries[place] @ passages[right], abs=1e-4)
+        assert far == pytest.approx((passages[others] @ passages[right]).mean(), abs=1e-4)
+
+
+def test_similarities_share_everything_with_a_search(untrained):
+    own, search = (
+        {stage.key for stage in Pipeline(one).evaluation.walk()}
+        for one in (untrained.with_(evaluation__kind="similarity"), untrained)
+    )
+    assert len(own - search) == 1
+
+
+# Checks -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, tmp_path):
+    recipe = untrained.with_(final="distilled", evaluation__kind="checks")
+    record = lab.load_record(run(recipe, shared).save(tmp_path / "records"))
+    assert len(record.query_ids) == 12 and record.keys["evaluation"] == Pipeline(recipe).evaluation.key
+    assert set(record.means) == {
+        "retriever 1: MRR@10",
+        "retriever 2: MRR@10",
+        "mined: from a positive's document",
+        "mined: BM25 lists them too",
+        "lists: retriever 2 puts a positive first",
+        "lists: teacher puts a positive first",
+        "lists: negatives that the teacher puts above",
+    }  # these queries have no answers to look for
+    assert all(0 <= mean <= 1 for mean in record.means.values())
+
+
+def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
+    pipeline = Pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
+    found = Scores.load(shared.get(pipeline.evaluation) / "scores.json")
+    mined, bm25 = (
+        np.load(shared.get(one) / "negatives.npy").tolist() for one in (pipeline.mined, pipeline.bm25_negatives)
+    )
+    for query, (own, other) in enumerate(zip(mined, bm25, strict=True)):
+        own = [row for row in own if row >= 0]
+        share = sum(row in other for row in own) / len(own)
+        assert found.per_query("mined: BM25 lists them too")[query] == pytest.approx(share)
+        near = sum(row // 4 == query // 4 for row in own) / len(own)  # four passages to a document
+        assert found.per_query("mined: from a positive's document")[query] == pytest.approx(near)
+
+
+# Language understanding ---------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_trained(
+    tiny_recipe, acceptable, cache, tmp_path
+):
+    recipe = cola(tiny_recipe, acceptable)
+    record = run(recipe, cache)
+    assert set(record.keys) == {"passage_tokens", "pretrained", "evaluation"}
+    assert [name.rsplit("-", 1)[0] for name in cache.built] == ["passage_tokens", "pretrained", "nlu"]
+    assert set(record.means) == {"predicted", "actual", "accuracy"} and record.means["accuracy"] == 1.0
+    facts = record.data["collection"]
+    assert (facts["name"], facts["task"]) == ("tiny-cola", "cola") and len(facts["digest"].split()) == 2
+    assert record.data["trained_on"]["name"] == "tiny"
+    assert str(tmp_path) not in record.model_dump_json()
+    assert lab.load_record(record.save(tmp_path / "records")).means == record.means
+    folder = cache.folder(Pipeline(recipe).evaluation)
+    assert sorted(path.name for path in folder.iterdir()) == ["log.json", "manifest.json", "scores.json"]
+
+
+def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(untrained, acceptable, shared, cache, monkeypatch):
+    end = Pipeline(cola(untrained, acceptable)).evaluation
+    whole = (shared.get(end) / "scores.json").read_text()
+    with monkeypatch.context() as broken:
+        broken.setattr(sys.modules["dr_lib.evaluation.nlu"], "predict", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cache.get(end)
+    assert list(cache.root.glob(f"{end.name}.partial/checkpoint-work/training/checkpoint-*"))
+    assert (cache.get(end) / "scores.json").read_text() == whole
+    assert cache.manifest(end)["resumed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": 1},
+        {"learning_rate": 1e-3},
+        {"train_rows": 24},
+        {"split": "train"},
+        {"dropout": 0.5},
+        {"task": "mrpc"},
+    ],
+    ids=str,
+)
+def test_every_setting_of_a_task_makes_another_stage(tiny_recipe, acceptable, change):
+    one, other = (Pipeline(cola(tiny_recipe, acceptable, **more)).evaluation.key for more in ({}, change))
+    assert one != other
+
+
+def test_changed_rows_make_another_stage_and_another_folder_does_not(tiny_recipe, acceptable, tmp_path):
+    first = Pipeline(cola(tiny_recipe, acceptable)).evaluation.key
+    moved = acceptable.rename(tmp_path / "elsewhere")
+    assert Pipeline(cola(tiny_recipe, moved)).evaluation.key == first
+    with (moved / "dev.tsv").open("a") as file:
+        file.write("x\t1\t\tanother vector\n")
+    assert Pipeline(cola(tiny_recipe, moved)).evaluation.key != first
+
+
+def test_only_the_first_training_rows_are_read_if_so_told(untrained, acceptable, shared):
+    end = Pipeline(cola(untrained, acceptable, train_rows=16, epochs=2)).evaluation
+    assert json.loads((shared.get(end) / "log.json").read_text())["steps"] == 4
+
+
+# Dialogues ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogues, shared, together):
+    recipe = talk(untrained.with_(finetuning__shared=together), dialogues)
+    record, folder = run(recipe, shared), shared.get(Pipeline(recipe).retriever)
+    reader, writer = (
+        DenseEncoder.from_pretrained(folder / name) for name in ("model", "model" if together else "passage_model")
+    )
+    again = evaluate_candidates(
+        writer, load_candidates(dialogues, "test"), context_encoder=reader, context_length=24, progress=False
+    )
+    assert set(record.means) == {"R@1", "MRR"} and "pretrained" not in record.keys
+    assert np.array_equal(record.per_query("MRR"), again.per_query("MRR"))
+    assert record.data["collection"]["name"] == "tiny-talk" and record.data["trained_on"]["name"] == "tiny"
+
+
+def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
+    first = Pipeline(talk(untrained, dialogues)).evaluation.key
+    moved = dialogues.rename(tmp_path / "elsewhere")
+    assert Pipeline(talk(untrained, moved)).evaluation.key == first
+    assert Pipeline(talk(untrained, moved, limit=3)).evaluation.key != first
+    path = moved / "pairs" / "test.jsonl"
+    path.write_text(path.read_text().replace("vector", "decoder"))
+    assert Pipeline(talk(untrained, moved)).evaluation.key != first
+
+
+# What is refused before anything is built ---------------------------------------------------------------------------
+
+
+def test_a_task_that_cannot_work_is_refused_before_anything_runs(tiny_recipe, acceptable, dialogues):
+    for recipe, said in (
+        (lambda: cola(tiny_recipe, "/nowhere"), "no such file"),
+        (lambda: cola(tiny_recipe, acceptable, task="rte"), "unknown task"),
+        (lambda: cola(tiny_recipe, acceptable, length=600), r"nlu\.length"),
+        (lambda: talk(tiny_recipe, "/nowhere"), "no folder"),
+        (lambda: talk(tiny_recipe, dialogues, context_length=600), "context_length"),
+    ):
+        with pytest.raises(InputError, match=said):
+            _ = Pipeline(recipe()).evaluation

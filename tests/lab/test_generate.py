@@ -1,0 +1,115 @@
+"""Queries for a collection that has none: an ordinary folder, split without overlap, the same every time."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dr_lib import collections, lab
+from dr_lib.errors import InputError
+from dr_lib.models import DenseSettings
+from dr_lib.report import card
+from dr_lib.stages import Cache
+
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture
+def bare(own_recipe, tmp_path):
+    """The recipe on a copy of its collection's passages alone."""
+    (tmp_path / "bare").mkdir()
+    shutil.copy(tmp_path / "tiny" / "corpus.jsonl", tmp_path / "bare")
+    return own_recipe.with_(collection=str(tmp_path / "bare"))
+
+
+@pytest.fixture
+def write(bare, shared, tmp_path):
+    """`write(per_passage=3)`: the generator learns on the same passages with their queries."""
+
+    def write(recipe=bare, cache=shared, **options) -> lab.GeneratedQueries:
+        return lab.generate_queries(recipe, learn_from=str(tmp_path / "tiny"), cache=cache, **options)
+
+    return write
+
+
+def test_passages_alone_become_a_collection_with_three_splits(write):
+    written = write()
+    found = collections.load(written.folder)
+    assert found.name == "bare-questions" and found.splits == SPLITS and len(found.passages) == 40
+    assert {split: len(found.qrels(split)) for split in SPLITS} == written.counts["queries"]
+    judged = [{passage for own in found.qrels(split).values() for passage in own} for split in SPLITS]
+    assert all(judged) and not (judged[0] & judged[1] or judged[0] & judged[2] or judged[1] & judged[2])
+    assert len(set(found.queries()["text"][:])) == len(found.queries())
+
+
+def test_dev_and_test_have_one_question_a_passage(write):
+    found = collections.load(write(per_passage=6).folder)
+    for split in ("dev", "test"):
+        passages = [passage for own in found.qrels(split).values() for passage in own]
+        assert len(passages) == len(set(passages))
+
+
+def test_counts_fall_from_step_to_step(write):
+    counts = write().counts
+    steps = [counts[name] for name in ("written", "distinct", "asked_once", "found_again")]
+    assert steps[0] == 120 and steps == sorted(steps, reverse=True)
+    assert 0 <= counts["shared_words"] <= 1
+
+
+def test_a_second_call_finds_what_was_written_and_another_cache_ends_in_the_same_files(write, shared, cache):
+    first, again = write(), Cache(shared.root, announce=lambda line: None)
+    assert write(cache=again) == first and not again.built
+    one, two = first.folder, write(cache=cache).folder
+    names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def test_a_recipe_runs_on_the_new_collection_and_the_models_card_says_who_wrote_the_queries(write, shared):
+    written = write(per_passage=12)
+    recipe = written.recipe.with_(objective="none")
+    record = lab.execute(lab.Run("tests/generated", "none", "smoke", recipe), shared)
+    assert record.data["collection"]["name"] == "bare-questions"
+    assert len(record.query_ids) == written.counts["queries"]["test"]
+    assert np.isfinite(record.means["MRR@10"])
+    trained_on = lab.collection_of(record, shared)
+    assert trained_on.digest == record.data["collection"]["digest"]
+    model = SimpleNamespace(settings=DenseSettings(), encoder=SimpleNamespace(config=SimpleNamespace(hidden_size=32)))
+    text = str(card(model, "x", record, trained_on))
+    assert "**The queries were generated**: written by a model trained on the queries of tiny." in text
+    assert "generated**" not in str(card(model, "x", record))
+
+
+def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(own_recipe, write, tmp_path):
+    shutil.copytree(tmp_path / "tiny", tmp_path / "judged")
+    for split in ("train", "dev"):
+        (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
+    found = collections.load(write(own_recipe.with_(collection=str(tmp_path / "judged"))).folder)
+    before = collections.load(tmp_path / "judged")
+    assert found.qrels("test") == before.qrels("test")
+    assert found.queries("test")[:] == before.queries("test")[:]
+    tested, trained = (
+        {passage for own in found.qrels(split).values() for passage in own} for split in ("test", "train")
+    )
+    assert trained and not trained & tested
+
+
+def test_judgements_are_left_out_where_one_says_so(own_recipe, write, tmp_path):
+    found = collections.load(write(own_recipe, use_judgements=False).folder)
+    assert not {*found.queries()["id"][:]} & {*collections.load(tmp_path / "tiny").queries()["id"][:]}
+
+
+def test_the_folder_says_what_it_is_and_no_place(write, cache, tmp_path):
+    (tmp_path / "bare" / "README.md").write_text("- Licence: CC0 1.0\n", encoding="utf-8")
+    folder = write(cache=cache).folder  # a licence is no part of a collection's digest
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "trained on the queries of tiny" in text and "Licence: CC0 1.0" in text and str(tmp_path) not in text
+    assert "trained on the queries of tiny" in collections.load(folder).info["questions"]
+    assert json.loads((folder / "corpus.jsonl").read_text().splitlines()[5])["position"] == 1
+
+
+def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
+    with pytest.raises(InputError, match="there is no split 'train'"):
+        lab.generate_queries(bare, learn_from=bare.collection.name, cache=shared)

@@ -1,0 +1,218 @@
+"""Searching a collection: every system finds what it should, indexes are made once, a record leads to its models."""
+
+import io
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from dr_lib import lab
+from dr_lib.__main__ import main
+from dr_lib.errors import InputError
+from dr_lib.files import json_digest
+from dr_lib.models import CrossEncoder, CrossEncoderSettings
+from dr_lib.stages import Cache
+from dr_lib.tokens import load_tokenizer
+
+
+def quiet() -> Cache:
+    """The cache of this machine."""
+    return Cache(announce=lambda line: None)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, finished):
+    """The machine of this test: its own records and data, and the stages that all tests share."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "stages").symlink_to(finished)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here, own_recipe):
+    """A finished run, its record saved where records of this machine lie."""
+    recipe = own_recipe.with_(objective="none")
+    record = lab.execute(lab.Run("tests/search", "no pre-training", "smoke", recipe), quiet())
+    return record, recipe, record.save(here / "cache" / "records" / "smoke")
+
+
+@pytest.fixture
+def scorer(run, here):
+    """The folder of a re-ranker that was never trained."""
+    tokenizer = load_tokenizer(run[1].base)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        num_labels=1,
+    )
+    model = CrossEncoder(BertForSequenceClassification(config), CrossEncoderSettings(length=32), tokenizer)
+    model.save(here / "scorer")
+    return here / "scorer"
+
+
+def test_a_dense_system_ranks_as_the_run_did(run):
+    record, recipe, _ = run
+    collection = lab.open_sample(recipe.collection)
+    searcher = lab.open_searcher(collection, dense={"mine": lab.models_of(record)}, cache=quiet())
+    results = searcher.search(collection.queries("test")["text"][:], k=20)
+    expected, ids = lab.ranking_of(record, quiet()), collection.passages["id"][:]
+    assert len(results) == 6
+    for result, rows in zip(results, expected.rows.tolist(), strict=True):
+        assert [hit.id for hit in result.hits["mine"]] == [ids[row] for row in rows if row >= 0]
+        assert [hit.rank for hit in result.hits["mine"]] == list(range(1, 21)) and result.relevant == 1
+
+
+def test_indexes_are_made_once(run, here, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(here / "own"))
+    collection, models, made = (
+        lab.open_sample(run[1].collection),
+        lab.models_of(run[0], Cache(here / "cache/stages")),
+        [],
+    )
+    for _ in range(2):
+        cache = quiet()
+        lab.open_searcher(collection, dense={"mine": models}, cache=cache)
+        made.append([name.rsplit("-", 1)[0] for name in cache.built])
+    assert made == [["bm25_index", "passage_tokens", "vectors"], []]
+
+
+def test_judged_passages_are_known_by_the_text_of_the_query(run):
+    collection = lab.open_sample(run[1].collection)
+    searcher = lab.open_searcher(collection, cache=quiet())
+    query = collection.queries("train")[0]
+    (judged,) = searcher.search([query["text"]], k=40)
+    (relevant,) = (hit.id for hit in judged.hits["BM25"] if hit.grade)
+    assert collection.qrels("train")[query["id"]] == {relevant: 1}
+    assert searcher.search(["a question of my own"])[0].relevant is None
+
+
+def test_a_re_ranker_orders_what_the_first_search_found(run, scorer):
+    searcher = lab.open_searcher(lab.open_sample(run[1].collection), reranker=scorer, cache=quiet())
+    (result,) = searcher.search(["dense retriever maps queries"], k=40)
+    first, second = result.hits["BM25"], result.hits["BM25, re-ranked"]
+    assert {hit.id for hit in first} == {hit.id for hit in second}
+    assert [hit.score for hit in second] == sorted((hit.score for hit in second), reverse=True)
+    assert [hit.id for hit in first] != [hit.id for hit in second]
+
+
+@pytest.mark.parametrize(("query", "k", "problem"), [("  ", 5, "empty"), ("a", 0, "k is 0")])
+def test_an_empty_question_is_refused(tiny_recipe, shared, query, k, problem):
+    searcher = lab.open_searcher(lab.open_sample(tiny_recipe.collection), cache=shared)
+    with pytest.raises(InputError, match=problem):
+        searcher.search([query], k)
+
+
+def test_a_search_needs_a_system(tiny_recipe, shared):
+    with pytest.raises(InputError, match="nothing to search with"):
+        lab.open_searcher(lab.open_sample(tiny_recipe.collection), bm25=False, cache=shared)
+
+
+def test_the_command_line_answers_from_a_record(run, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))  # a record holds names, no paths
+    monkeypatch.setattr(sys, "stdin", io.StringIO("dense retriever\n\nhard negatives\n"))
+    assert main(["search", str(run[2]), "--json", "-k", "3"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["query"] for line in lines] == ["dense retriever", "hard negatives"]
+    assert set(lines[0]["hits"]) == {"BM25", "no pre-training"} and len(lines[0]["hits"]["no pre-training"]) == 3
+
+
+def test_the_command_line_exports_by_the_names_of_a_study(run, here, capsys):
+    to = here / "exported"
+    assert main(["export", "--study", "tests/search", "--scale", "smoke", "--to", str(to)]) == 0
+    text = (to / "README.md").read_text()
+    assert "no pre-training: tests/search" in text and run[0].data["collection"]["digest"] in text
+    assert main(["search", run[1].collection.name, "dense vectors", "--model", str(to), "--no-bm25"]) == 0
+    assert "exported" in capsys.readouterr().out
+
+
+def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, scorer, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    (here / "file").write_text("")
+    collection = run[1].collection.name
+    for arguments, said in (
+        (["search", collection, "masks", "--model", scorer], "searches nothing by itself"),
+        (["search", collection, "masks", "--model", here / "tiny"], "no folder with dense.json"),
+        (["search", here / "gone.json", "masks"], "gone.json: no record"),
+        (["search", here / "gone", "masks", "-k", "0"], "k is 0"),
+        (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
+        (["export", run[2], "--to", here / "file" / "e"], "file"),
+    ):
+        assert main([str(one) for one in arguments]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and said in line
+
+
+# From a record to its models ----------------------------------------------------------------------------------------
+
+
+def test_a_record_leads_to_every_model_it_ended_with(tiny_recipe, shared):
+    recipe = tiny_recipe.with_(objective="none", final="reranker", finetuning__shared=False)
+    record = lab.execute(lab.Run("t", "row", "smoke", recipe), shared)
+    models, pipeline = lab.models_of(record, shared), lab.Pipeline(recipe)
+    assert set(models) == {"query-encoder", "passage-encoder", "re-ranker"}
+    assert models["query-encoder"].parent == models["passage-encoder"].parent == shared.folder(pipeline.retriever)
+    assert models["re-ranker"].parent == shared.folder(pipeline.cross_encoder)
+
+
+def test_a_record_whose_stages_are_gone_or_altered_says_so(run, here):
+    with pytest.raises(InputError, match="is not in"):
+        lab.models_of(run[0], Cache(here / "elsewhere"))
+    with pytest.raises(InputError, match=r"no stage 'pretrained'.*It has: .*retriever"):
+        lab.stage_folder(run[0], "pretrained")
+    copy = Cache(here / "copy")
+    shutil.copytree(lab.stage_folder(run[0], "retriever"), copy.root / f"retriever-{run[0].keys['retriever'][:16]}")
+    (file,) = copy.root.glob("*/model/model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        lab.models_of(run[0], copy)
+
+
+def test_a_collection_that_has_changed_is_not_searched_under_a_record(run):
+    record, recipe, _ = run
+    changed = record.model_copy(update={"data": {**record.data, "collection": {"name": "tiny", "digest": "0" * 64}}})
+    changed.recipe["collection"]["name"] = recipe.collection.name
+    with pytest.raises(InputError, match="has changed since"):
+        lab.collection_of(changed)
+
+
+def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
+    record = run[0]
+    for seed, created, key in [(0, "2099-01-01", "a" * 64), (1, "2100-01-01", "b" * 64)]:
+        recipe = record.recipe | {"seed": seed}
+        changed = {"seed": seed, "recipe": recipe, "recipe_digest": json_digest(recipe), "created": created}
+        changed["keys"] = record.keys | {"evaluation": key}
+        record.model_copy(update=changed).save(tmp_path / "records")
+    record.save(tmp_path / "records")
+    assert lab.find_record("tests/search", folder=tmp_path / "records").created == "2099-01-01"
+    assert lab.find_record("tests/search", seed=1, folder=tmp_path / "records").created == "2100-01-01"
+
+
+def test_labels_to_choose_from_are_named(run):
+    with pytest.raises(InputError, match="'no pre-training'"):
+        lab.find_record("tests/search", "other", scale="smoke")
+
+
+def test_models_of_one_name_are_told_apart(run, here):
+    places = [here / name / "model" for name in "ab"]
+    for place in places:
+        shutil.copytree(lab.models_of(run[0])["retriever"], place)
+    found = lab.searcher_for(run[1].collection.name, places, bm25=False)
+    assert list(found.systems) == ["model", f"model ({places[1]})"]
+
+
+def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, here):
+    models = {kind: here / "both" / kind for kind in ("query-encoder", "passage-encoder")}
+    for place in models.values():
+        shutil.copytree(lab.models_of(run[0])["retriever"], place)
+    assert lab.open_models(here / "both") == (models, None)
+    shutil.rmtree(models["query-encoder"])
+    with pytest.raises(InputError, match="no folder with dense"):
+        lab.open_models(here / "both")
