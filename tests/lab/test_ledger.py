@@ -53,7 +53,7 @@ def recorded(book):
 def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
     entries = {entry["claim"]: entry for entry in ledger()}
     hurts = entries["simlm-decoder-100-hurts"]
-    assert (hurts["state"], hurts["scale"], hurts["collection"], hurts["seeds"]) == ("held", "laptop", "squad", [0])
+    assert (hurts["state"], hurts["scale"], hurts["collection"], hurts["seeds"]) == ("one seed", "laptop", "squad", [0])
     assert entries["simlm-generator-variants-equal"]["state"] == "not run"
 
 
@@ -92,7 +92,7 @@ def test_a_claim_about_trec_dl_waits_for_its_queries(recorded):
 
 def test_the_command_prints_the_ledger_as_json(recorded, capsys):
     assert main(["ledger", "--json"]) == 0
-    assert any(entry["state"] == "held" for entry in json.loads(capsys.readouterr().out))
+    assert any(entry["state"] == "one seed" for entry in json.loads(capsys.readouterr().out))
     assert main(["ledger"]) == 0
     assert "held  simlm-decoder-100-hurts (Table 8) on squad, laptop scale" in capsys.readouterr().out
 
