@@ -94,7 +94,7 @@ def test_the_command_prints_the_ledger_as_json(recorded, capsys):
     assert main(["ledger", "--json"]) == 0
     assert any(entry["state"] == "one seed" for entry in json.loads(capsys.readouterr().out))
     assert main(["ledger"]) == 0
-    assert "held  simlm-decoder-100-hurts (Table 8) on squad, laptop scale" in capsys.readouterr().out
+    assert "one seed  simlm-decoder-100-hurts (Table 8) on squad, laptop scale" in capsys.readouterr().out
 
 
 def test_status_shows_records_with_their_age(recorded, capsys):
