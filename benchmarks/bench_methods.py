@@ -22,7 +22,8 @@ from dr_lib.lab import commit
 from dr_lib.objectives import open_pretraining
 from dr_lib.training import TrainSettings, machine
 from dr_lib.training.checkpoint import trained_parameters
-from dr_lib.training.loop import make_optimizer, real_tokens, seed_step
+from dr_lib.training.loop import make_optimizer, real_tokens
+from dr_lib.training.schedule import seed_step
 
 AGAINST = "mlm"
 

@@ -24,6 +24,7 @@ from material import PASSAGE_LENGTH, QUERY_LENGTH, Material, material
 from timing import Timing, clock, keep, quickest_of, show, start
 
 from dr_lib.models import DenseEncoder
+from dr_lib.tokens import Layout
 from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
 
 LIMIT = 1 / 1.2
@@ -51,10 +52,9 @@ class Marks:
 def batches_of(found: Material, queries: int, n: int) -> RetrievalBatches:
     """Batches of queries with their passage and `n - 1` others, drawn at random."""
     examples = Examples.of(range(len(found.queries)), found.positives[:, None], passages=len(found.passages))
-    return RetrievalBatches(
-        found.query_store, found.passage_store, examples, batch_queries=queries, passages_per_query=n,
-        query_length=QUERY_LENGTH, passage_length=PASSAGE_LENGTH, title="none",
-    )  # fmt: skip
+    layout = Layout(query_length=QUERY_LENGTH, passage_length=PASSAGE_LENGTH, title="none")
+    options = {"batch_queries": queries, "passages_per_query": n, "layout": layout}
+    return RetrievalBatches(found.query_store, found.passage_store, examples, **options)
 
 
 def as_texts(found: Material, batches: RetrievalBatches, steps: int) -> datasets.Dataset:

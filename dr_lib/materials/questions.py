@@ -104,9 +104,7 @@ def question_generator(
         examples,
         batch_queries=max(1, min(len(examples), fitting)),
         passages_per_query=1,
-        query_length=layout.query_length,
-        passage_length=layout.passage_length,
-        title=layout.title,
+        layout=layout,
         seed=seed,
     )
     train(QuestionTraining(model), batches.batch, training.with_seed(seed), folder, title="question generator")

@@ -247,6 +247,8 @@ def save_masked_lm(
 ) -> None:
     """Save a model and its tokenizer as safetensors and JSON, `extra` tensors (a decoder) in a file beside it."""
     folder.mkdir(parents=True, exist_ok=True)
+    for draft in folder.glob(".*.json.*"):  # what a killed process had half written
+        draft.unlink()
     with quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -17,7 +17,7 @@ from dr_lib import losses
 from dr_lib.errors import InputError
 from dr_lib.models import encode_in_chunks, first_states
 from dr_lib.objectives.base import Objective, Settings, Source
-from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens import Layout, TokenBatch, TokenStore
 from dr_lib.training import Examples, RetrievalBatch, RetrievalBatches, gather_batch
 
 
@@ -113,9 +113,7 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
         examples,
         batch_queries=pairs_at_once(batch_pairs, source.tokens_per_batch, longest, len(examples)),
         passages_per_query=1 + negatives,
-        query_length=source.query_length,
-        passage_length=source.max_length,
-        title=source.title,
+        layout=Layout(query_length=source.query_length, passage_length=source.max_length, title=source.title),
         seed=source.seed,
     )
 

@@ -18,7 +18,7 @@ from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
 from dr_lib.training.reranker import Reranker, RerankerLoss, cross_encoder
 from dr_lib.training.retriever import retriever, training_examples, untuned
-from dr_lib.training.settings import (
+from dr_lib.training.stage_settings import (
     CrossEncoderTraining,
     Distillation,
     Finetuning,

@@ -5,9 +5,8 @@ positive a query and epoch, a window of negatives that moves on with the epoch. 
 Book: ideas/negatives, ideas/distillation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -15,8 +14,15 @@ from torch import Tensor
 
 from dr_lib.errors import InputError
 from dr_lib.losses import gather, steps_together
-from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore
-from dr_lib.training.examples import Examples, TeacherScores, draw_negatives, draw_positives, known_positives
+from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
+from dr_lib.training.examples import (
+    Examples,
+    Positive,
+    TeacherScores,
+    draw_negatives,
+    draw_positives,
+    known_positives,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class RetrievalBatch:
         known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known positive of the
             query, the query's own positive column excepted; columns of the batches of all W processes of this step,
             those of process 0 first. None where `passage_rows` tell all.
+        teacher_scores: `[B, n]` float32, NaN where the teacher has not read a pair; None without a teacher.
     """
 
     queries: TokenBatch
@@ -43,12 +50,10 @@ class RetrievalBatch:
 
     def to(self, device: torch.device | str) -> "RetrievalBatch":
         """The same batch on another device."""
+        named = {part.name: getattr(self, part.name) for part in fields(self)}
+        moved = {name: part.to(device, non_blocking=True) for name, part in named.items() if isinstance(part, Tensor)}
         return RetrievalBatch(
-            self.queries.to(device),
-            self.passages.to(device),
-            self.passage_rows.to(device, non_blocking=True),
-            None if self.known_positives is None else self.known_positives.to(device, non_blocking=True),
-            None if self.teacher_scores is None else self.teacher_scores.to(device, non_blocking=True),
+            **{**named, **moved, "queries": self.queries.to(device), "passages": self.passages.to(device)}
         )
 
     def __len__(self) -> int:
@@ -64,15 +69,14 @@ class RetrievalBatches:
         examples: positives and negatives; its rows are rows of the two stores.
         batch_queries: queries a batch (`B`); the queries that do not fill one are left out of that epoch.
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 16).
-        query_length, passage_length: longest sequences, special tokens included (SimLM: 32 and 144).
-        title: how a passage is packed, as in `TokenStore.batch`.
+        layout: how queries and passages become sequences.
         seed: of the order of queries and of the choice of positives and negatives.
-        pad_to_multiple: padded lengths are multiples of this, for few distinct shapes.
+        positive: which positive a query trains with, see `draw_positives`.
+        pad_to_multiple: padded lengths of passages are multiples of this, for few distinct shapes.
         teacher: scores of the examples by a re-ranker, for distillation.
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue.
 
     Raises:
-        InputError: fewer queries than a batch takes, or rows that the stores do not have.
+        InputError: fewer queries than a batch takes, or examples of another collection.
     """
 
     def __init__(
@@ -83,21 +87,25 @@ class RetrievalBatches:
         *,
         batch_queries: int,
         passages_per_query: int = 16,
-        query_length: int = 32,
-        passage_length: int = 144,
-        title: Literal["pair", "joined", "none"] = "pair",
+        layout: Layout | None = None,
         seed: int = 0,
+        positive: Positive = "rotate",
         pad_to_multiple: int = 16,
         teacher: TeacherScores | None = None,
-        query_side: Side = "right",
     ):
-        _check_sizes(len(query_store), len(passage_store), examples, batch_queries, passages_per_query)
+        if len(examples) < batch_queries:
+            problem = f"{len(examples)} training queries do not fill a batch of {batch_queries}"
+            fix = "Take a smaller batch or more training queries."
+            raise InputError(problem, where="batch_queries", fix=fix)
+        if examples.passages != len(passage_store):
+            problem = f"examples speak of {examples.passages} passages, the store has {len(passage_store)}"
+            fix = "Make the examples and the store from the same collection."
+            raise InputError(problem, where="passages", fix=fix)
         self.query_store, self.passage_store = query_store, passage_store
-        self.examples, self.teacher = examples, teacher
+        self.examples, self.teacher, self.positive = examples, teacher, positive
         self.batch_queries, self.passages_per_query, self.seed = batch_queries, passages_per_query, seed
-        self._query_shape = {"max_length": query_length, "title": "none", "pad_to_multiple": 8, "side": query_side}
-        self._passage_shape = {"max_length": passage_length, "title": title, "pad_to_multiple": pad_to_multiple}
-        self._order = lru_cache(maxsize=2)(self._shuffled)
+        self.layout, self.pad_to_multiple = layout or Layout(), pad_to_multiple
+        self._order = lru_cache(maxsize=2)(self._shuffled)  # an epoch and, at its end, the next one
 
     @property
     def steps_per_epoch(self) -> int:
@@ -107,18 +115,18 @@ class RetrievalBatches:
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the same batch."""
         chosen, rows = self.drawn(step)
-        together = steps_together(step)
-        columns = np.concatenate([rows if other == step else self.drawn(other)[1] for other in together])
-        known = known_positives(
-            self.examples, chosen, columns, passages_per_query=self.passages_per_query,
-            first=together.index(step) * len(rows),
-        )  # fmt: skip
+        # Every process compares its queries with the passages of all of them, so it has to know what these are.
+        steps, n = steps_together(step), self.passages_per_query
+        columns = np.concatenate([rows if other == step else self.drawn(other)[1] for other in steps])
+        place = {"passages_per_query": n, "first": steps.index(step) * len(rows)}
+        known = known_positives(self.examples, chosen, columns, **place)
+        scores = None if self.teacher is None else self.teacher.of(self.examples, chosen, rows.reshape(-1, n))
         return RetrievalBatch(
-            self.query_store.batch(self.examples.query_rows[chosen], **self._query_shape),
-            self.passage_store.batch(rows, **self._passage_shape),
+            self.query_store.batch(self.examples.query_rows[chosen], **self.layout.queries),
+            self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=self.pad_to_multiple),
             torch.from_numpy(rows),
             torch.from_numpy(known),
-            None if self.teacher is None else self._taught(chosen, rows),
+            None if scores is None else torch.from_numpy(scores),
         )
 
     def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -127,79 +135,54 @@ class RetrievalBatches:
         chosen = self._order(epoch)[within * self.batch_queries :][: self.batch_queries]
         return chosen, self.passage_rows(chosen, epoch)
 
-    def _taught(self, chosen: np.ndarray, rows: np.ndarray) -> Tensor:
-        own = rows.reshape(len(chosen), -1)
-        return torch.from_numpy(self.teacher.of(self.examples, chosen, own))
-
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
         """Rows `[len(chosen) * n]` int64 of the passages that these queries get in an epoch, each positive first."""
-        positives = draw_positives(self.examples, chosen, seed=self.seed, epoch=epoch)
-        wanted = self.passages_per_query - 1
-        negatives = draw_negatives(self.examples, chosen, wanted, seed=self.seed, epoch=epoch)
+        draw = {"seed": self.seed, "epoch": epoch}
+        positives = draw_positives(self.examples, chosen, rule=self.positive, **draw)
+        negatives = draw_negatives(self.examples, chosen, self.passages_per_query - 1, **draw)
         return np.concatenate([positives[:, None], negatives], axis=1).reshape(-1)
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
 
 
-def _check_sizes(queries: int, passages: int, examples: Examples, batch_queries: int, passages_per_query: int) -> None:
-    for name, value in {"batch_queries": batch_queries, "passages_per_query": passages_per_query}.items():
-        if value < 1:
-            raise InputError(f"{value} is less than 1", where=name, fix="Give 1 or more.")
-    if len(examples) < batch_queries:
-        raise InputError(
-            f"{len(examples)} training queries do not fill a batch of {batch_queries}",
-            where="batch_queries",
-            fix="Take a smaller batch or more training queries.",
-        )
-    if examples.query_rows.min() < 0 or examples.query_rows.max() >= queries:
-        raise InputError("row outside the query store", where="query_rows", fix=f"The store has {queries} rows.")
-    if examples.passages != passages:
-        raise InputError(
-            f"examples speak of {examples.passages} passages, the store has {passages}",
-            where="passages",
-            fix="Make the examples and the store from the same collection.",
-        )
-
-
 class PairBatches:
-    """Training batches by step number.
+    """Batches of a cross-encoder's training by step number: each query with its positive and negatives, pair by pair.
+
+    The queries of a step and their passages are drawn as for the dual encoder.
 
     Args:
-        crossing: queries and passages, and how a pair is laid out.
+        pairs: queries and passages, and how a pair is laid out.
         examples: positives and negatives; its rows are rows of the two stores.
         batch_queries: queries a batch (`B`).
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 64).
         seed: of the order of queries and of the choice of positives and negatives.
 
     Raises:
-        InputError: fewer queries than a batch takes, or rows that the stores do not have.
+        InputError: fewer queries than a batch takes, or examples of another collection.
     """
 
     def __init__(
         self,
-        crossing: QueryPassagePairs,
+        pairs: QueryPassagePairs,
         examples: Examples,
         *,
         batch_queries: int,
         passages_per_query: int = 64,
         seed: int = 0,
     ):
-        self.crossing, self.examples, self.passages_per_query = crossing, examples, passages_per_query
-        self._draws = RetrievalBatches(
-            crossing.queries, crossing.passages, examples, batch_queries=batch_queries,
-            passages_per_query=passages_per_query, seed=seed,
-        )  # fmt: skip
+        self.pairs, self.examples, self.passages_per_query = pairs, examples, passages_per_query
+        options = {"batch_queries": batch_queries, "passages_per_query": passages_per_query, "seed": seed}
+        self._draws = RetrievalBatches(pairs.queries, pairs.passages, examples, **options)
 
     def batch(self, step: int) -> TokenBatch:
         """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1 negatives follow."""
         chosen, rows = self._draws.drawn(step)
-        asked = np.repeat(self.examples.query_rows[chosen], self.passages_per_query)
-        return self.crossing.batch(asked, rows)
+        return self.pairs.batch(np.repeat(self.examples.query_rows[chosen], self.passages_per_query), rows)
 
 
 def gather_batch(batch: RetrievalBatch, queries: Tensor, passages: Tensor) -> dict[str, Tensor | None]:
-    """Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in every process.
+    """What a contrastive loss compares: the vectors of a batch, and beside them those of all other processes.
 
     Args:
         batch: this process's own.
@@ -207,6 +190,7 @@ def gather_batch(batch: RetrievalBatch, queries: Tensor, passages: Tensor) -> di
         passages: `[B * n, hidden]`.
 
     Returns:
+        Arguments of `losses.contrastive`, `losses.pair` and `losses.in_batch_accuracy`, the same in every process:
         ``queries`` `[W * B, hidden]` and ``passages`` `[W * B * n, hidden]` of all W processes, float32, with gradient;
         ``passage_ids`` `[W * B * n]` and ``known_positives`` `[W * B, W * B * n]` or None.
     """

@@ -6,7 +6,7 @@
                              state.json             step, settings, checksums, log so far; written last
 
 Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up again. Random
-state is not kept either: every step seeds itself (`dr_lib.training.loop`). Book: practice/troubleshooting.
+state is not kept either: every step seeds itself (`schedule.py`). Book: practice/troubleshooting.
 """
 
 import shutil
@@ -23,11 +23,21 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 
 FORMAT = 1
-KEEP = 2
-FILES = ("model.safetensors", "optimizer.safetensors")
-BEST = "best.safetensors"
+KEEP = 2  # the newest, and the one before it, should that be damaged
+MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 STATE_FIELDS = {"format", "step", "settings", "shapes", "progress", "files", "checksum"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose checksums were right."""
+
+    folder: Path
+    step: int
+    settings: dict[str, Any]
+    shapes: dict[str, list[int]]
+    progress: dict[str, Any]
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -40,6 +50,18 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     if not trained:
         raise InputError("no parameter has requires_grad", where="module", fix="Unfreeze the part that is to learn.")
     return trained
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Everything that training can change: learning parameters (tied ones once) and persistent buffers, by name."""
+    persistent = module.state_dict(keep_vars=True)
+    buffers = {name: buffer for name, buffer in module.named_buffers() if name in persistent}
+    return {**trained_parameters(module), **buffers}
+
+
+def host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU, by name; safetensors refuses tensors that share memory."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -66,34 +88,6 @@ def load_optimizer_tensors(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint whose checksums were found right."""
-
-    folder: Path
-    step: int
-    settings: dict[str, Any]
-    shapes: dict[str, list[int]]
-    progress: dict[str, Any]
-
-
-def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Everything that training can change: learning parameters (tied ones once) and persistent buffers, by name."""
-    changing: dict[str, Tensor] = dict(trained_parameters(module))
-    kept = module.state_dict(keep_vars=True)
-    changing.update({name: buffer for name, buffer in module.named_buffers() if name in kept})
-    return changing
-
-
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
-    return {name: list(tensor.shape) for name, tensor in tensors.items()}
-
-
-def host_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies on the CPU, by name; safetensors refuses tensors that share memory."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-
-
 def save_checkpoint(
     folder: Path,
     step: int,
@@ -102,8 +96,8 @@ def save_checkpoint(
     *,
     settings: dict[str, Any],
     progress: dict[str, Any],
-    best: dict[str, Tensor] | None = None,
-) -> Path:
+    best: dict[str, Tensor],
+) -> None:
     """Write `folder/checkpoint-<step>` in one step and drop all but the last two.
 
     Args:
@@ -113,16 +107,12 @@ def save_checkpoint(
         optimizer: AdamW over `trained_parameters(module)`.
         settings: what a continued run must agree with, plain JSON.
         progress: log and open sums of the run, plain JSON.
-        best: weights of the best validation so far, on the host.
-
-    Returns:
-        The checkpoint's folder.
+        best: weights of the best validation so far, on the host; empty where there are none.
     """
-    target = folder / f"checkpoint-{step}"
     weights = module_tensors(module)
-    with fresh_folder(target) as draft:
-        save_file(host_copies(weights), draft / FILES[0])
-        save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / FILES[1])
+    with fresh_folder(folder / f"checkpoint-{step}") as draft:
+        save_file(host_copies(weights), draft / MODEL)
+        save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER)
         if best:
             save_file(best, draft / BEST)
         state = {
@@ -131,28 +121,28 @@ def save_checkpoint(
             "settings": settings,
             "shapes": _shapes(weights),
             "progress": progress,
-            "files": {name: file_digest(draft / name) for name in (*FILES, *([BEST] if best else []))},
+            "files": {path.name: file_digest(path) for path in draft.iterdir()},
         }
         write_json(draft / "state.json", {**state, "checksum": json_digest(state)})
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
         shutil.rmtree(old)
-    return target
 
 
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("checkpoint-"))
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest sound checkpoint, with a warning for every damaged one passed over; None where there is none."""
+    for path in reversed(checkpoint_folders(folder)):
+        try:
+            return open_checkpoint(path)
+        except InputError as error:
+            message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return None
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """All checkpoints below `folder`, oldest first, whether sound or not."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
-    return sorted(found, key=_step)
-
-
-def remove_drafts(folder: Path) -> None:
-    """Remove what a killed run left half written."""
-    for draft in folder.glob(".checkpoint-*"):
-        shutil.rmtree(draft, ignore_errors=True)
+    numbered = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    return sorted(numbered, key=_step)
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -169,22 +159,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if json_digest(state) != claimed or state["step"] != _step(path):
         raise InputError("content does not match its checksum", where=path / "state.json", fix=fix)
     for name, digest in state["files"].items():
-        if not (path / name).is_file():
-            raise InputError("file is missing", where=path / name, fix=fix)
-        if file_digest(path / name) != digest:
-            raise InputError("file was truncated or altered", where=path / name, fix=fix)
+        if not (path / name).is_file() or file_digest(path / name) != digest:
+            raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)
     return Checkpoint(path, state["step"], state["settings"], state["shapes"], state["progress"])
-
-
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest sound checkpoint, with a warning for every damaged one passed over; None where there is none."""
-    for path in reversed(checkpoint_folders(folder)):
-        try:
-            return open_checkpoint(path)
-        except InputError as error:
-            message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return None
 
 
 def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.Module) -> None:
@@ -193,37 +170,47 @@ def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.M
     Raises:
         InputError: names the settings, or the parameters, that differ.
     """
-    fix = "Continue with the settings it was made with, or train into another folder."
-    names = sorted(set(settings) | set(checkpoint.settings))
-    other = [name for name in names if checkpoint.settings.get(name) != settings.get(name)]
-    if other:
-        told = ", ".join(f"{name} was {checkpoint.settings.get(name)} and is {settings.get(name)}" for name in other)
-        raise InputError(f"checkpoint of other settings: {told}", where=checkpoint.folder, fix=fix)
     shapes = _shapes(module_tensors(module))
-    names = sorted(set(shapes) | set(checkpoint.shapes))
-    other = [name for name in names if checkpoint.shapes.get(name) != shapes.get(name)]
-    if other:
-        told = f"{other[0]} was {checkpoint.shapes.get(other[0])} and is {shapes.get(other[0])}"
-        raise InputError(f"checkpoint of another model: {told}", where=checkpoint.folder, fix=fix)
+    for what, saved, now in (("settings", checkpoint.settings, settings), ("model", checkpoint.shapes, shapes)):
+        names = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
+        if names:
+            told = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
+            fix = "Continue with the settings it was made with, or train into another folder."
+            raise InputError(f"checkpoint of another {what}: {told}", where=checkpoint.folder, fix=fix)
 
 
 @torch.no_grad()
 def load_checkpoint(checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Put weights, buffers and optimiser state back, in place (ties stay ties)."""
     load_weights(checkpoint, module)
-    state = load_file(checkpoint.folder / FILES[1])
-    load_optimizer_tensors(optimizer, trained_parameters(module), state)
+    load_optimizer_tensors(optimizer, trained_parameters(module), load_file(checkpoint.folder / OPTIMIZER))
 
 
 @torch.no_grad()
 def load_weights(checkpoint: Checkpoint, module: nn.Module) -> None:
     """Put weights and buffers back, in place: those after update `checkpoint.step`, whichever a run has kept."""
-    saved = load_file(checkpoint.folder / FILES[0])
+    saved = load_file(checkpoint.folder / MODEL)
     for name, tensor in module_tensors(module).items():
         tensor.copy_(saved[name])
 
 
-def best_so_far(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def load_best(checkpoint: Checkpoint) -> dict[str, Tensor]:
     """The weights of the best validation before this checkpoint; empty where there was none."""
     path = checkpoint.folder / BEST
     return load_file(path) if path.is_file() else {}
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what a killed run left half written."""
+    for draft in folder.glob(".checkpoint-*"):
+        shutil.rmtree(draft, ignore_errors=True)
+    for draft in folder.glob(".log.json.*"):
+        draft.unlink(missing_ok=True)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("checkpoint-"))
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
 
 OVERLAP_BLOCK = 16_384
+Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives")
 
 
@@ -32,7 +34,7 @@ class Examples:
         passages: number of passages that may be drawn.
 
     Raises:
-        InputError: a row outside its range, a query without positive, or a positive among a query's negatives.
+        InputError: no query, one without positive, or a positive among a query's negatives.
 
     Example:
         >>> examples = Examples.of([4, 9], positives=[[0], [1, 2]], negatives=[[3, 5], [6, -1]], passages=8)
@@ -71,19 +73,28 @@ class Examples:
 
     @classmethod
     def open(cls, folder: Path) -> "Examples":
-        """Open saved examples; the arrays stay on disk (memory-mapped).
-
-        Raises:
-            InputError: a file is missing or cut short, or the arrays do not fit each other.
-        """
+        """Open saved examples; the arrays stay on disk (memory-mapped)."""
         folder = Path(folder)
         passages = read_json(folder / "examples.json")["passages"]
-        return cls(*(_open_array(folder / f"{name}.npy") for name in ARRAYS), passages=passages)
+        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS), passages=passages)
 
     def __post_init__(self) -> None:
-        self._check_shapes()
-        self._check_ranges()
-        self._check_overlap()
+        """Refuse what would train on silently, or never end."""
+        counts = self.counts()
+        if len(counts) == 0 or counts.min() < 1:
+            fix = "Leave queries without a positive out, and give at least one other."
+            raise InputError("no training query, or one without a positive", where="positives", fix=fix)
+        if counts.max() >= self.passages:
+            fix = "Leave it out."
+            raise InputError("a query to which every passage is positive", where="positives", fix=fix)
+        owners = np.repeat(np.arange(len(self)), counts)
+        for start in range(0, len(owners), OVERLAP_BLOCK):  # in blocks: the whole comparison would not fit in memory
+            owner, own = owners[start : start + OVERLAP_BLOCK], self.positives[start : start + OVERLAP_BLOCK]
+            clash = (self.negatives[owner] == own[:, None]).any(axis=1)
+            if clash.any():
+                row, passage = self.query_rows[owner[clash.argmax()]], own[clash.argmax()]
+                problem = f"passage {passage} is a positive of query row {row} and one of its negatives"
+                raise InputError(problem, where="negatives", fix="Drop known positives when mining.")
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -102,51 +113,6 @@ class Examples:
         """Positives of the chosen queries one after the other, and where each query's own ones begin."""
         places, first = self.places_of(chosen)
         return self.positives[places], first
-
-    def _check_shapes(self) -> None:
-        queries = len(self.query_rows)
-        if queries == 0:
-            raise InputError("no training query", where="query_rows", fix="Give at least one query with a positive.")
-        lengths = {"offsets": len(self.offsets) - 1, "negatives": len(self.negatives)}
-        for name, length in lengths.items():
-            if length != queries:
-                raise InputError(f"{length} rows for {queries} queries", where=name, fix="Give one for each query.")
-        if len(np.unique(self.query_rows)) != queries:
-            raise InputError("a query appears twice", where="query_rows", fix="Join its positives into one list.")
-        if self.offsets[0] != 0 or self.offsets[-1] != len(self.positives):
-            raise InputError("do not span the positives", where="offsets", fix="Begin at 0 and end at their number.")
-        if (missing := self.counts() < 1).any():
-            row = self.query_rows[missing.argmax()]
-            raise InputError(f"query row {row} has no positive", where="positives", fix="Leave such queries out.")
-
-    def _check_ranges(self) -> None:
-        fix = f"Rows run from 0 to {self.passages - 1}."
-        if self.positives.min() < 0 or self.positives.max() >= self.passages:
-            raise InputError("row outside the passages", where="positives", fix=fix)
-        if self.negatives.size and (self.negatives.min() < -1 or self.negatives.max() >= self.passages):
-            raise InputError("row outside the passages", where="negatives", fix=f"{fix} Fill up with -1.")
-        if self.counts().max() >= self.passages:
-            raise InputError("a query to which every passage is positive", where="positives", fix="Leave it out.")
-
-    def _check_overlap(self) -> None:
-        owners = np.repeat(np.arange(len(self)), self.counts())
-        for start in range(0, len(owners), OVERLAP_BLOCK):  # in blocks: the whole comparison would not fit in memory
-            owner, own = owners[start : start + OVERLAP_BLOCK], self.positives[start : start + OVERLAP_BLOCK]
-            clash = (self.negatives[owner] == own[:, None]).any(axis=1)
-            if clash.any():
-                row, passage = self.query_rows[owner[clash.argmax()]], own[clash.argmax()]
-                raise InputError(
-                    f"passage {passage} is a positive of query row {row} and one of its negatives",
-                    where="negatives",
-                    fix="Drop known positives when mining.",
-                )
-
-
-def _open_array(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make the examples again.") from None
 
 
 def text_hash(*parts: str) -> int:
@@ -203,7 +169,7 @@ def group_examples(
         Examples of all queries with a positive, by ascending row, positives ascending.
 
     Raises:
-        InputError: a row outside the passages, or no pair.
+        InputError: no pair.
 
     Example:
         >>> answers, others = (np.array([4, 2, 4]), np.array([1, 0, 3])), (np.array([4, 4]), np.array([3, 2]))
@@ -222,9 +188,13 @@ def group_examples(
 
 
 def _negatives(
-    positive_keys: np.ndarray, rows: np.ndarray, queries: np.ndarray, found: np.ndarray, passages: int,
+    positive_keys: np.ndarray,
+    rows: np.ndarray,
+    queries: np.ndarray,
+    found: np.ndarray,
+    passages: int,
     depth: int | None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
     keys = queries * passages + found
     _, first = np.unique(keys, return_index=True)
@@ -253,9 +223,6 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     Returns:
         Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands.
 
-    Raises:
-        InputError: examples about collections of different sizes.
-
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
         >>> made = Examples.of([4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8)
@@ -263,9 +230,6 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
         >>> both.query_rows.tolist(), both.positives.tolist(), both.negatives.tolist()
         ([4, 9], [0, 5, 2], [[3, -1, -1, 6], [-1, -1, 1, -1]])
     """
-    if first.passages != second.passages:
-        problem = f"{first.passages} passages in one, {second.passages} in the other"
-        raise InputError(problem, where="examples", fix="Put together what was made from one collection.")
     rows, span = np.union1d(first.query_rows, second.query_rows), first.passages
     places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
     keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
@@ -302,9 +266,23 @@ def hash64(*numbers: np.ndarray | int) -> np.ndarray:
     return state
 
 
-def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-    """Passage rows `[batch]` int64: of each chosen query the positive number (epoch + seed) modulo its positives."""
-    return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
+def draw_positives(
+    examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate"
+) -> np.ndarray:
+    """The positive that each query trains with in an epoch.
+
+    Args:
+        examples: queries and positives.
+        chosen: `[batch]` numbers of queries in `examples`.
+        seed, epoch: from 0.
+        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first" always
+            the first one (DPR for Natural Questions, where that is the annotated passage).
+
+    Returns:
+        `[batch]` int64 passage rows.
+    """
+    turn = 0 if rule == "first" else (epoch + seed) % examples.counts(chosen)
+    return examples.positives[examples.offsets[chosen] + turn]
 
 
 def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
@@ -402,14 +380,7 @@ class TeacherScores:
             examples: what the scores stand beside.
             chosen: `[batch]` numbers of queries in `examples`.
             rows: `[batch, n]` passage rows.
-
-        Raises:
-            InputError: another number of positives or negatives than the examples have.
         """
-        for name in ("positives", "negatives"):
-            scored, listed = getattr(self, name).shape, getattr(examples, name).shape
-            if scored != listed:
-                raise InputError(f"{scored} scores for {listed} {name}", where="teacher", fix="Score these examples.")
         return np.fmax(self._of_positives(examples, chosen, rows), self._of_negatives(examples, chosen, rows))
 
     def _of_negatives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -15,6 +15,11 @@ import torch
 
 from dr_lib.errors import InputError
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 PACKAGES = (
     "torch",
     "transformers",
@@ -45,7 +50,7 @@ def threads() -> int:
 
 
 def _allowed_cores() -> int:
-    """Cores that the scheduler and a container's quota grant to this process."""
+    """Cores that the scheduler and a container's quota (Linux) grant to this process."""
     granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.is_file():
@@ -56,13 +61,25 @@ def _allowed_cores() -> int:
 
 
 def device() -> torch.device:
-    """Where to compute: `DR_DEVICE` (`cpu` or `cuda`), else CUDA where there is one, else the CPU."""
-    wanted = os.environ.get("DR_DEVICE", "")
-    if wanted not in ("", "cpu", "cuda"):
-        raise InputError(f"unknown device {wanted!r}", where="DR_DEVICE", fix="Give cpu or cuda, or leave it out.")
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("torch sees no CUDA device", where="DR_DEVICE", fix="Leave it out to compute on the CPU.")
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    """Where to compute: `DR_DEVICE` (`cpu`, `cuda` or `mps`), else CUDA where there is one, else the CPU.
+
+    Apple's GPU (`mps`) is taken only where it is asked for: it computes in float32, and small models are no faster on
+    it than on the processor beside it.
+    """
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    wanted = os.environ.get("DR_DEVICE") or ("cuda" if present["cuda"] else "cpu")
+    if wanted not in present:
+        fix = "Give cpu, cuda or mps, or leave it out."
+        raise InputError(f"unknown device {wanted!r}", where="DR_DEVICE", fix=fix)
+    if not present[wanted]:
+        fix = "Leave it out to compute on the CPU."
+        raise InputError(f"torch sees no {wanted.upper()} device", where="DR_DEVICE", fix=fix)
+    return torch.device(wanted)
+
+
+def device_name(where: torch.device) -> str:
+    """What a log calls a device."""
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
 
 
 @cache
@@ -81,7 +98,7 @@ def has_bf16(where: torch.device) -> bool:
     """True where bf16 products run in hardware: AVX-512 bf16, AMX, Arm's bf16, or a CUDA device that has them."""
     if where.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+    return where.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def precision(requested: Literal["auto", "bf16", "fp32"], where: torch.device) -> Literal["bf16", "fp32"]:
@@ -143,10 +160,11 @@ def _cpu_model() -> str:
 
 def peak_memory() -> dict[str, int]:
     """Most bytes this process ever held: `host`, and `gpu` where CUDA was used."""
-    import resource
-
-    unit = 1 if platform.system() == "Darwin" else 1024
-    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if resource is None:
+        peak = {"host": psutil.Process().memory_info().peak_wset}
+    else:
+        unit = 1 if platform.system() == "Darwin" else 1024
+        peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         peak["gpu"] = torch.cuda.max_memory_allocated()
     return peak

@@ -19,7 +19,7 @@ from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches
 from dr_lib.training.loop import train
 from dr_lib.training.retriever import training_examples
-from dr_lib.training.settings import CrossEncoderTraining
+from dr_lib.training.stage_settings import CrossEncoderTraining
 
 RerankerLoss = Literal["listwise", "pointwise"]
 Gradient = Literal["paper", "released"]

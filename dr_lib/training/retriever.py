@@ -5,6 +5,7 @@ of the book: ideas/dual-encoders, ideas/pipeline.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from dr_lib.training.bi_encoder import BiEncoder
 from dr_lib.training.checkpoint import load_weights, newest_checkpoint
 from dr_lib.training.examples import Examples, TeacherScores, merge_examples
 from dr_lib.training.loop import Validation, train
-from dr_lib.training.settings import Finetuning
+from dr_lib.training.stage_settings import Finetuning
 from dr_lib.training.validation import PoolValidation, ValidationPool
 
 VALIDATION_DRAW = 0x1D  # sets the draw of dev queries apart from others with the same seed
@@ -80,6 +81,8 @@ def retriever(
         passage_encoder=passage_encoder,
         chunk=training.chunk,
         alpha=training.alpha or 0.0,
+        mask_known_positives=training.mask_known_positives,
+        temperature_warmup=training.temperature_warmup,
     )
     query_store, passage_store = TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
     batches = RetrievalBatches(
@@ -88,11 +91,9 @@ def retriever(
         training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed),
         batch_queries=training.batch_queries,
         passages_per_query=training.negatives + 1,
-        query_length=layout.query_length,
-        passage_length=layout.passage_length,
-        title=layout.title,
+        layout=layout,
         seed=seed,
-        query_side=layout.query_side,
+        positive=training.positive,
         teacher=TeacherScores.open(teacher) if teacher else None,
     )
     if distil:
@@ -101,6 +102,7 @@ def retriever(
             contrastive_weight=training.contrastive_weight,
             teacher_temperature=training.teacher_temperature,
             mean=training.mean,
+            own_negatives=training.own_negatives,
         )
     validation = None
     if training.validation:
@@ -151,10 +153,7 @@ def start_encoder(
         pooling=pooling,
         normalise=training.normalise,
         temperature=training.temperature,
-        query_length=layout.query_length,
-        passage_length=layout.passage_length,
-        title=layout.title,
-        query_side=layout.query_side,
+        **layout.model_dump(),
         projection=bool(training.projection),
         seed=seed,
     )
@@ -190,11 +189,16 @@ def training_examples(
 
     Args:
         collection: its split train.
-        negatives: folder with `negatives.npy` `[train queries, depth]`; None lists none.
+        negatives: folder with `negatives.npy` `[train queries, depth]`, and perhaps `positives.npy` `[pairs, 2]`: rows
+            of queries and of passages that are positives too; None lists none.
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
     relevant = collection.relevant_rows("train")
+    if negatives and (negatives / "positives.npy").is_file():  # passages that hold an answer, behind the judged ones
+        queries, rows = np.load(negatives / "positives.npy").T
+        bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
+        relevant = [np.append(own, rows[slice(*ends)]) for own, ends in zip(relevant, pairwise(bounds), strict=True)]
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
     if share is not None:
         usable = nested_share(usable, share, share_seed)

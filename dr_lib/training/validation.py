@@ -98,6 +98,8 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
     Returns:
         `[queries]` int64.
     """
+    if queries.device.type == "mps":  # Apple's GPUs lack float64
+        queries, passages = queries.cpu(), passages.cpu()
     found = []
     for chunk in torch.arange(len(queries), device=queries.device).split(max(1, SCORE_BYTES // (4 * len(passages)))):
         wide = queries[chunk].double()

@@ -21,7 +21,7 @@ from dr_lib.materials import (
 )
 from dr_lib.models import Sampling, new_seq2seq, writers
 from dr_lib.retrieval import Bm25
-from dr_lib.tokens import TokenStore, special_ids
+from dr_lib.tokens import Layout, TokenStore, special_ids
 from dr_lib.training import Examples, RetrievalBatches, TrainSettings, train
 
 questions_module = sys.modules[consistent.__module__]
@@ -46,9 +46,8 @@ def batches(passages, tiny_tokenizer, tmp_path_factory) -> RetrievalBatches:
     folder = tmp_path_factory.mktemp("q") / "store"
     queries = TokenStore.build(asked, tiny_tokenizer, folder, columns=("text",), progress=False)
     examples = Examples.of(np.arange(5), np.arange(5)[:, None], passages=5)
-    return RetrievalBatches(
-        queries, passages, examples, batch_queries=4, passages_per_query=1, query_length=12, passage_length=40
-    )
+    layout = Layout(query_length=12, passage_length=40)
+    return RetrievalBatches(queries, passages, examples, batch_queries=4, passages_per_query=1, layout=layout)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from dr_lib.errors import InputError
 from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
 
 
@@ -140,6 +141,38 @@ def test_the_passage_centric_part_is_weighed_in(batches):
     assert whole.item() == pytest.approx(total / len(anchors), rel=1e-5)
 
 
-def test_a_weight_of_the_passage_centric_part_above_one_is_refused():
-    with pytest.raises(InputError, match="alpha"):
-        BiEncoder(Bag(), alpha=1.5)
+def test_the_temperature_grows_sharper_over_the_warmup_of_the_rate(batches, tmp_path):
+    seen = []
+
+    class Noting(BiEncoder):
+        def forward(self, batch, generator):
+            seen.append(self.temperature)
+            return super().forward(batch, generator)
+
+    settings = TrainSettings(steps=6, learning_rate=0.01, warmup=0.5, precision="fp32", accumulation=2)
+    module = Noting(Bag(), temperature=0.1, temperature_warmup=True)
+    train(module, batches.batch, settings, tmp_path, title="toy", progress=False)
+    assert seen == pytest.approx([value for value in (0.3, 0.15, 0.1, 0.1, 0.1, 0.1) for _ in range(2)])
+    plain = BiEncoder(Bag(), temperature=0.1)
+    plain.before_update(settings, 1)
+    assert plain.temperature == 0.1
+
+
+def test_known_positives_count_as_negatives_only_where_that_is_asked_for(batches):
+    batch, losses_of = batches.batch(0), {}
+    known = torch.zeros(8, 24, dtype=torch.bool)
+    known[0, 7] = known[3, 1] = True
+    batch = replace(batch, known_positives=known)
+    for masked in (True, False):
+        module = BiEncoder(Bag(), temperature=0.3, blocks="query_passage", mask_known_positives=masked)
+        vectors = module.vectors(batch)
+        losses_of[masked] = module(batch, torch.Generator())["loss"].item()
+        queries, passages = (unit(part.detach().double().numpy()) for part in vectors)
+        scores = queries @ passages.T / 0.3
+        own = 3 * np.arange(8)
+        hidden = known.numpy() | (batch.passage_rows.numpy()[own][:, None] == batch.passage_rows.numpy())
+        hidden[np.arange(8), own] = False
+        exponents = np.where(hidden & masked, -np.inf, scores)
+        expected = (np.log(np.exp(exponents).sum(1)) - scores[np.arange(8), own]).mean()
+        assert losses_of[masked] == pytest.approx(expected, rel=1e-4)
+    assert losses_of[False] > losses_of[True]

@@ -86,3 +86,26 @@ def test_inner_products_are_used_where_vectors_are_not_normalised(batch):
 def test_a_batch_without_teacher_is_refused(batch):
     with pytest.raises(InputError, match="teacher"):
         DistilledBiEncoder(BiEncoder(Table()))(replace(batch, teacher_scores=None), torch.Generator())
+
+
+def test_own_hard_negatives_are_left_to_the_teacher_where_that_is_asked_for(batch):
+    student = BiEncoder(Table(), temperature=0.5, blocks="query_passage")
+    both = {
+        own: DistilledBiEncoder(student, own_negatives=own)(batch, torch.Generator())["contrastive_loss"].item()
+        for own in (True, False)
+    }
+    queries, passages = (part.detach().double() for part in student.vectors(batch))
+    scores = torch.nn.functional.normalize(queries) @ torch.nn.functional.normalize(passages).T / 0.5
+    rows, n = batch.passage_rows, len(passages) // len(queries)
+    for own, found in both.items():
+        total = 0.0
+        for i in range(len(queries)):
+            out = [
+                j
+                for j in range(len(passages))
+                if j != i * n and (rows[j] == rows[i * n] or batch.known_positives[i, j])
+            ]
+            out += [] if own else range(i * n + 1, (i + 1) * n)
+            total += torch.logsumexp(scores[i, [j for j in range(len(passages)) if j not in out]], 0) - scores[i, i * n]
+        assert found == pytest.approx(total.item() / len(queries), rel=1e-4)
+    assert both[True] > both[False]

@@ -35,6 +35,12 @@ def test_the_positive_moves_on_by_one_each_epoch(examples, seed):
             assert drawn[query] == own[(epoch + seed) % len(own)]
 
 
+def test_the_first_positive_alone_is_taken_where_that_is_the_rule(examples):
+    for epoch in range(3):
+        drawn = draw_positives(examples, ALL, seed=epoch, epoch=epoch, rule="first")
+        assert drawn.tolist() == examples.positives[examples.offsets[:-1]].tolist()
+
+
 def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
     """30 negatives, 7 a step: four disjoint windows, the fifth begins again (cyclic)."""
     windows = [draw_negatives(examples, np.array([0]), 7, seed=0, epoch=epoch)[0] for epoch in range(5)]

@@ -53,6 +53,6 @@ def test_weights_and_last_checkpoint_are_untouched_by_the_bad_step(tmp_path, num
 
 def test_the_right_step_is_named_even_when_losses_are_fetched_late(tmp_path, numbered, monkeypatch):
     """As on a GPU, where scalars wait on the device until a row of the log is full."""
-    monkeypatch.setattr(loop_module, "look_every", lambda device, settings: settings.log_every)
+    monkeypatch.setattr(loop_module, "fetch_every", lambda device, settings: settings.log_every)
     with pytest.raises(TrainingError, match=r"loss of step 6 .*micro-step 11: rows 33, 34, 35\)"):
         run(Poisoned("loss"), numbered, tmp_path, log_every=15)

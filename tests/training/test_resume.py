@@ -9,12 +9,13 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
-from dr_lib.training import TrainSettings, train
+from dr_lib.training import TrainLog, TrainSettings, train
 from dr_lib.training.checkpoint import checkpoint_folders
 
 LAST = "checkpoint-24"
@@ -177,3 +178,41 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, killable):
     other.layer = torch.nn.Linear(16, 16, bias=False)
     with pytest.raises(InputError, match=r"another model: layer.bias was \[16\] and is None"):
         killable.run(other, tmp_path)
+
+
+def test_a_run_stopped_between_its_last_checkpoint_and_its_log_writes_the_log_later(tmp_path, killable, monkeypatch):
+    whole, save = killable.run(killable.Miniature(), tmp_path / "whole"), TrainLog.save
+
+    def killed(log, path):
+        if log.finished:
+            raise KeyboardInterrupt
+        save(log, path)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TrainLog, "save", killed)
+        killable.run(killable.Miniature(), tmp_path / "cut")
+    assert TrainLog.load(tmp_path / "cut" / "log.json").step == 20
+    killable.run(killable.Miniature(), tmp_path / "cut")
+    log = TrainLog.load(tmp_path / "cut" / "log.json")
+    assert log.finished and log.resumed_at == []
+    assert log.column("step").tolist() == whole.column("step").tolist()
+    np.testing.assert_allclose(log.column("loss"), whole.column("loss"), rtol=1e-5)
+
+
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path, killable):
+    (tmp_path / ".checkpoint-5.x").mkdir()
+    (tmp_path / ".checkpoint-5.x" / "model.safetensors").write_text("half")
+    (tmp_path / ".log.json.x").write_text("half")
+    killable.run(killable.Miniature(), tmp_path, stop_after=2)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_run_that_stops_before_its_schedule_ends_is_the_beginning_of_the_longer_one(tmp_path, killable):
+    early = killable.SETTINGS.model_copy(update={"stop_at": 10})
+    module, longer = killable.Miniature(), killable.Miniature()
+    log = killable.run(module, tmp_path / "early", settings=early)
+    whole = killable.run(longer, tmp_path / "whole", stop_after=10)
+    assert log.finished and (log.step, log.steps) == (10, 10) and not whole.finished
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, longer.state_dict()[name]), name
+    assert log.column("lr").tolist()[:2] == whole.column("lr").tolist()[:2]

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from dr_lib.training import TrainSettings
-from dr_lib.training.loop import learning_rate, seed_step, step_seed
+from dr_lib.training.schedule import learning_rate, seed_step, step_seed, warm_temperature
 
 
 def rates(**values):
@@ -32,6 +32,26 @@ def test_constant_schedule_stays_at_the_peak():
 @pytest.mark.parametrize("warmup", [0.0, 0.05, 0.5, 1.0])
 def test_no_update_runs_at_rate_zero(warmup):
     assert rates(warmup=warmup).min() > 0
+
+
+def test_a_logarithmic_warmup_follows_the_logarithm_and_then_the_same_line():
+    found, linear = rates(warmup=0.4, warmup_shape="logarithmic"), rates(warmup=0.4)
+    np.testing.assert_allclose(found[:4], 2.0 * np.log([2, 3, 4, 5]) / np.log(5), rtol=1e-12)
+    np.testing.assert_array_equal(found[4:], linear[4:])
+    assert (found[:3] > linear[:3]).all()
+
+
+def test_stopping_early_changes_no_rate():
+    np.testing.assert_array_equal(rates(warmup=0.4, stop_at=6), rates(warmup=0.4))
+    assert TrainSettings(steps=10, learning_rate=1.0, stop_at=6).last == 6
+
+
+@pytest.mark.parametrize("peak", [0.02, 0.5, 1.0, 3.0])
+def test_the_temperature_falls_to_its_value_with_the_warmup(peak):
+    settings = TrainSettings(steps=40, learning_rate=1.0, warmup=0.25)
+    for update in range(1, 41):
+        factor = max(1.0, min(1.0, update / 10) / peak) if peak < 1 else 1 / peak
+        assert warm_temperature(peak, settings, update) == pytest.approx(1 / factor, rel=1e-12)
 
 
 def test_seeds_of_steps_streams_and_runs_all_differ():

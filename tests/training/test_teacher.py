@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dr_lib.errors import InputError
 from dr_lib.training import Examples, RetrievalBatches, TeacherScores
 
 
@@ -35,11 +34,6 @@ def test_every_pair_gets_its_own_score_and_others_none(examples, teacher):
         [by_hand(examples, teacher, query, row) for row in line] for query, line in zip(chosen, rows, strict=True)
     ]
     np.testing.assert_allclose(teacher.of(examples, chosen, rows), np.array(expected, np.float32))
-
-
-def test_scores_of_other_examples_are_refused(examples):
-    with pytest.raises(InputError, match="negatives"):
-        TeacherScores(np.zeros(3), np.zeros((2, 2))).of(examples, np.array([0]), np.array([[0]]))
 
 
 def test_saved_scores_are_the_same(teacher, tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dr_lib.errors import InputError
 from dr_lib.training import Examples, merge_examples
 
 
@@ -35,9 +34,3 @@ def test_positives_are_united_and_are_nobodys_negatives(depths):
         assert positives == own.get(row, set()) | more.get(row, set())
         wanted = dict.fromkeys([*listed.get(row, []), *others.get(row, [])])
         assert kept[row] == [passage for passage in wanted if passage not in positives]
-
-
-def test_examples_of_two_collections_are_refused():
-    one, other = (Examples.of([0], [[1]], passages=number) for number in (5, 6))
-    with pytest.raises(InputError, match="5 passages"):
-        merge_examples(one, other)

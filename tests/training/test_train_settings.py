@@ -21,6 +21,8 @@ from dr_lib.training import TrainSettings
         ("seed", -1),
         ("checkpoint_every", 0),
         ("schedule", "cosine"),
+        ("warmup_shape", "cosine"),
+        ("stop_at", 11),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(field, value):

@@ -1,6 +1,7 @@
 import getpass
 import json
 import platform
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,3 +70,25 @@ def test_facts_name_the_machine_but_no_person_host_or_folder():
     assert "/" not in told.replace(facts["cpu"], "")
     for private in (platform.node(), getpass.getuser()):
         assert not private or f'"{private}"' not in told
+
+
+@pytest.mark.parametrize("name", ["cuda", "mps"])
+def test_a_device_is_taken_where_it_is_asked_for_and_there(monkeypatch, name):
+    present = {"cuda": torch.cuda, "mps": torch.backends.mps}
+    for there, module in present.items():
+        monkeypatch.setattr(module, "is_available", lambda there=there: there == name)
+    monkeypatch.delenv("DR_DEVICE", raising=False)
+    assert machine.device().type == ("cuda" if name == "cuda" else "cpu")
+    monkeypatch.setenv("DR_DEVICE", name)
+    assert machine.device().type == name
+    monkeypatch.setattr(present[name], "is_available", lambda: False)
+    with pytest.raises(InputError, match=f"torch sees no {name.upper()} device"):
+        machine.device()
+
+
+def test_memory_is_known_without_the_module_that_windows_lacks(monkeypatch):
+    assert machine.peak_memory()["host"] > 2**20
+    monkeypatch.setattr(machine, "resource", None)
+    told = SimpleNamespace(memory_info=lambda: SimpleNamespace(peak_wset=7))
+    monkeypatch.setattr(machine.psutil, "Process", lambda: told)
+    assert machine.peak_memory()["host"] == 7

@@ -1,7 +1,6 @@
-"""What a training can be told: one frozen, validated set of numbers for pre-training and fine-tuning alike.
+"""What each training of a pipeline is told: pre-training, fine-tuning, distillation, re-ranker, writers.
 
-The defaults follow the common ground of the released codes (linear warm-up and decay, AdamW, clipping at 1).
-Book: practice/gpu explains which of them to change first.
+The defaults are SimLM's (Tables 11 and 13). Pages of the book: ideas/pipeline, practice/gpu.
 """
 
 from typing import Any, ClassVar, Literal
@@ -9,70 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from dr_lib.settings import Settings
-
-
-class TrainSettings(Settings):
-    """Numbers that steer one training run.
-
-    Args:
-        steps: updates of the weights, at least 1.
-        learning_rate: peak learning rate, above 0.
-        warmup: share of the steps in which the rate grows linearly to its peak, in [0, 1].
-        weight_decay: AdamW's decay of matrices; biases, norms and other vectors are never decayed.
-        clip: largest gradient norm over all parameters; None leaves gradients as they are.
-        accumulation: micro-batches (per process) whose mean gradient makes one update.
-        precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or `"auto"`: bf16 where the
-            machine computes it natively.
-        betas: AdamW's decay rates of the two moments, each in [0, 1).
-        epsilon: AdamW's epsilon.
-        seed: every random draw of the run comes from it and the number of the micro-step.
-        checkpoint_every: updates between two checkpoints.
-        schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
-        compile: pass the module through `torch.compile` (worth it on GPUs and long runs).
-        log_every: updates that one row of the log averages over.
-
-    Raises:
-        InputError: a value out of range or an unknown name.
-
-    Example:
-        >>> TrainSettings(steps=100, learning_rate=3e-4).warmup_steps
-        10
-        >>> TrainSettings(steps=0, learning_rate=3e-4)
-        Traceback (most recent call last):
-        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
-    """
-
-    unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every"})
-
-    steps: int = Field(gt=0)
-    learning_rate: float = Field(gt=0)
-    warmup: float = Field(default=0.1, ge=0, le=1)
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip: float | None = Field(default=1.0, gt=0)
-    accumulation: int = Field(default=1, gt=0)
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    checkpoint_every: int = Field(default=500, gt=0)
-    schedule: Literal["linear", "constant"] = "linear"
-    compile: bool = False
-    log_every: int = Field(default=10, gt=0)
-
-    @model_validator(mode="after")
-    def _check_betas(self) -> "TrainSettings":
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas {self.betas} are not both in [0, 1)")
-        return self
-
-    @property
-    def warmup_steps(self) -> int:
-        """Number of the update that first runs at the peak rate; at least 1, so no update is wasted at rate zero."""
-        return max(1, round(self.warmup * self.steps))
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that can change a weight, as plain JSON; a checkpoint may only continue under equal ones."""
-        return self.model_dump(mode="json", exclude=set(TrainSettings.unkeyed))
+from dr_lib.training.examples import Positive
+from dr_lib.training.schedule import TrainSettings
 
 
 class Training(TrainSettings):
@@ -154,6 +91,11 @@ class Finetuning(Training):
         batch_queries: queries of one step.
         negatives: hard negatives a query.
         temperature: tau, by which cosine similarities are divided.
+        temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts for NQ).
+        positive: which of its positives a query trains with: another one each epoch (SimLM), or always the first, which
+            is the annotated one (DPR for NQ).
+        mask_known_positives: a passage that is relevant for a query is no negative of it where another query brings it;
+            the released codes contrast the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
@@ -174,6 +116,9 @@ class Finetuning(Training):
     batch_queries: int = Field(default=64, gt=1)
     negatives: int = Field(default=15, ge=0)
     temperature: float = Field(default=0.02, gt=0)
+    temperature_warmup: bool = False
+    positive: Positive = "rotate"
+    mask_known_positives: bool = True
     normalise: bool = True
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True
@@ -191,6 +136,8 @@ class Distillation(Finetuning):
         contrastive_weight: weight of the contrastive loss beside the KL divergence.
         teacher_temperature: teacher scores are divided by it.
         mean: reduction of the KL divergence, see `losses.distillation`.
+        own_negatives: a query's own hard negatives count in its contrastive loss too, beside the teacher's judgement of
+            them (SimLM's scripts; its code leaves them out unless it is told otherwise).
         teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's first
             `mining.depth` and the random ones; None takes all, which is many pairs to score.
     """
@@ -200,6 +147,7 @@ class Distillation(Finetuning):
     contrastive_weight: float = Field(default=0.2, ge=0)
     teacher_temperature: float = Field(default=1.0, gt=0)
     mean: Literal["query", "element"] = "query"
+    own_negatives: bool = True
     teacher_negatives: int | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")

@@ -1,0 +1,157 @@
+"""The numbers of one training run: its settings, and rate, sharpness and seeds as exact functions of the step.
+
+The defaults follow the common ground of the released codes (linear warm-up and decay, AdamW, clipping at 1). As
+everything here is a function of the step, a resumed run needs no saved state. Book: practice/gpu says which settings
+to change first.
+"""
+
+import math
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+
+from dr_lib.settings import Settings
+
+
+class TrainSettings(Settings):
+    """Numbers that steer one training run.
+
+    Args:
+        steps: updates of the weights that the schedule is made for, at least 1.
+        learning_rate: peak learning rate, above 0.
+        warmup: share of the steps in which the rate grows to its peak, in [0, 1].
+        warmup_shape: how it grows: `"linear"` (the papers), or `"logarithmic"`, what DeepSpeed's scheduler does unless
+            it is told otherwise and SimLM's released script hence did.
+        stop_at: last update of a run that ends before its schedule (CDMAE: 80,000 of 86,300); None runs to the end.
+        weight_decay: AdamW's decay of matrices; biases, norms and other vectors are never decayed.
+        clip: largest gradient norm over all parameters; None leaves gradients as they are.
+        accumulation: micro-batches (per process) whose mean gradient makes one update.
+        precision: `"bf16"` (autocast; weights, optimiser and losses stay fp32), `"fp32"`, or `"auto"`: bf16 where the
+            machine computes it natively.
+        betas: AdamW's decay rates of the two moments, each in [0, 1).
+        epsilon: AdamW's epsilon.
+        seed: every random draw of the run comes from it and the number of the micro-step.
+        checkpoint_every: updates between two checkpoints.
+        schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
+        compile: pass the module through `torch.compile` (worth it on GPUs and long runs).
+        log_every: updates that one row of the log averages over.
+
+    Raises:
+        InputError: a value out of range or an unknown name.
+
+    Example:
+        >>> TrainSettings(steps=100, learning_rate=3e-4).warmup_steps
+        10
+        >>> TrainSettings(steps=0, learning_rate=3e-4)
+        Traceback (most recent call last):
+        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every"})
+
+    steps: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    warmup: float = Field(default=0.1, ge=0, le=1)
+    warmup_shape: Literal["linear", "logarithmic"] = "linear"
+    stop_at: int | None = Field(default=None, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip: float | None = Field(default=1.0, gt=0)
+    accumulation: int = Field(default=1, gt=0)
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    checkpoint_every: int = Field(default=500, gt=0)
+    schedule: Literal["linear", "constant"] = "linear"
+    compile: bool = False
+    log_every: int = Field(default=10, gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> "TrainSettings":
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas} are not both in [0, 1)")
+        if self.stop_at and self.stop_at > self.steps:
+            raise ValueError(f"stop_at {self.stop_at} lies behind the last of {self.steps} steps")
+        return self
+
+    @property
+    def last(self) -> int:
+        """Number of the last update."""
+        return self.stop_at or self.steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """Number of the update that first runs at the peak rate; at least 1, so no update is wasted at rate zero."""
+        return max(1, round(self.warmup * self.steps))
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that can change a weight, as plain JSON; a checkpoint may only continue under equal ones."""
+        return self.model_dump(mode="json", exclude=set(TrainSettings.unkeyed))
+
+
+def learning_rate(settings: TrainSettings, update: int) -> float:
+    """Rate of the `update`-th change of the weights, counted from 1.
+
+    It grows to the peak at update `warmup_steps`, then falls down the line that would reach zero one update after the
+    last of `steps`, so that every update moves the weights.
+
+    Args:
+        settings: gives `learning_rate`, `warmup_steps`, `warmup_shape`, `steps` and `schedule`.
+        update: in [1, settings.steps].
+
+    Paper and code: DeepSpeed's logarithmic warm-up is log(u) / log(w), which wastes the first update at rate zero; here
+    it is log(1 + u) / log(1 + w).
+
+    Example:
+        >>> settings = TrainSettings(steps=6, learning_rate=1.0, warmup=0.5)
+        >>> [round(learning_rate(settings, update), 3) for update in range(1, 7)]
+        [0.333, 0.667, 1.0, 0.75, 0.5, 0.25]
+    """
+    warm, after_last = settings.warmup_steps, settings.steps + 1
+    if update <= warm:
+        linear = settings.warmup_shape == "linear"
+        return settings.learning_rate * (update / warm if linear else math.log1p(update) / math.log1p(warm))
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    return settings.learning_rate * (after_last - update) / (after_last - warm)
+
+
+def warm_temperature(temperature: float, settings: TrainSettings, update: int) -> float:
+    """Temperature of an update where the factor 1 / temperature grows with the rate's warm-up, never below 1.
+
+    SimLM's released scripts for Natural Questions; the paper does not speak of it.
+
+    Args:
+        temperature: at and after update `warmup_steps`, above 0.
+        settings: gives `warmup_steps`.
+        update: in [1, settings.steps].
+
+    Example:
+        >>> settings = TrainSettings(steps=8, learning_rate=1.0, warmup=0.5)
+        >>> [round(warm_temperature(0.1, settings, update), 3) for update in (1, 2, 4, 8)]
+        [0.4, 0.2, 0.1, 0.1]
+    """
+    return 1 / max(1.0, min(1.0, update / settings.warmup_steps) / temperature) if temperature < 1 else temperature
+
+
+def step_seed(seed: int, micro_step: int, stream: int) -> int:
+    """A 63-bit seed that depends on all three numbers; neighbouring steps share no pattern.
+
+    Example:
+        >>> step_seed(0, 5, 0) == step_seed(0, 5, 0), step_seed(0, 5, 0) == step_seed(0, 6, 0)
+        (True, False)
+    """
+    return int(np.random.SeedSequence([seed, micro_step, stream]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def seed_step(seed: int, micro_step: int, generator: torch.Generator) -> None:
+    """Seed the global generators of CPU and device (dropout) and the step's own `generator` (masks, samples).
+
+    `torch.manual_seed` would do the first, but notes a stack trace for each kind of absent accelerator, at every step.
+    """
+    torch.default_generator.manual_seed(step_seed(seed, micro_step, 0))
+    if generator.device.type != "cpu":
+        getattr(torch, generator.device.type).manual_seed(step_seed(seed, micro_step, 0))
+    generator.manual_seed(step_seed(seed, micro_step, 1))
