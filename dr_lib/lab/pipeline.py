@@ -622,7 +622,7 @@ def check(pipeline: Pipeline) -> None:
             raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
     mines = recipe.final not in ("pretrained", "retriever1")
     for name, part in (("negatives", recipe.negatives), *([("mining", recipe.mining)] if mines else [])):
-        if part.answers == "drop" and not any(collection.queries("train")["answers"]):
+        if part.answers != "keep" and not any(collection.queries("train")["answers"]):
             fix = "Leave it out, or give the queries their answers (queries.jsonl)."
             raise InputError("no training query has an answer to look for", where=f"{name}.answers", fix=fix)
 

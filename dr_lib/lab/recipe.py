@@ -106,13 +106,14 @@ class NegativesSettings(Settings):
         depth: first passages of the ranking to draw from.
         random_negatives: passages from anywhere added to each list.
         seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
-        answers: "drop" leaves out passages that hold an accepted answer (DPR, open-domain questions); "keep" does not.
+        answers: "drop" leaves out passages that hold an accepted answer (DPR, open-domain questions), "positive" makes
+            them positives besides (SimLM's NQ scripts); "keep" does neither.
     """
 
     depth: int = Field(default=200, gt=0)
     random_negatives: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
-    answers: Literal["keep", "drop"] = "keep"
+    answers: Literal["keep", "drop", "positive"] = "keep"
 
 
 class MiningSettings(NegativesSettings):

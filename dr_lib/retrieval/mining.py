@@ -140,7 +140,7 @@ def negatives(
     depth: int,
     random_negatives: int,
     seed: int,
-    answers: Literal["keep", "drop"] = "keep",
+    answers: Literal["keep", "drop", "positive"] = "keep",
     keep: int | None = None,
 ) -> None:
     """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training queries; -1 for none.
@@ -151,13 +151,19 @@ def negatives(
         collection: what was searched.
         also: folder of further negatives, put behind these, each passage once.
         depth, random_negatives, seed, keep: as in `mine_negatives`.
-        answers: "drop" leaves out passages that hold an accepted answer.
+        answers: "drop" leaves out passages that hold an accepted answer; "positive" makes those among the first `depth`
+            positives besides (SimLM's rule for NQ): `positives.npy` `[pairs, 2]`, rows of queries and passages.
     """
     ranking = Ranking.open(run / "ranking")
     positives = collection.relevant_rows("train")
-    if answers == "drop":
+    if answers != "keep":
         held = holds_answer(ranking.rows, collection.passages, collection.queries("train")["answers"][:])
-        holding = (np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held))
+        holding = [np.asarray(ranking.rows[query])[marked] for query, marked in enumerate(held)]
+        if answers == "positive":
+            first = (np.asarray(ranking.rows[query])[:depth][marked[:depth]] for query, marked in enumerate(held))
+            new = [rows[~np.isin(rows, known)] for rows, known in zip(first, positives, strict=True)]
+            owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
+            np.save(folder / "positives.npy", np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32))
         positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
     options = {"depth": depth, "random_negatives": random_negatives, "seed": seed}
     options |= {} if keep is None else {"keep": keep}
@@ -165,5 +171,6 @@ def negatives(
     if also:
         further = np.load(also / "negatives.npy")
         repeated = (further[:, :, None] == drawn[:, None, :]).any(axis=2)
+        repeated |= np.stack([np.isin(rows, known) for rows, known in zip(further, positives, strict=True)])
         drawn = np.concatenate([drawn, np.where(repeated, -1, further)], axis=1)
     np.save(folder / "negatives.npy", drawn)

@@ -31,7 +31,7 @@ class BiEncoder(nn.Module):
         chunk: texts encoded at a time (the gradient cache, see `models.encode_in_chunks`); None encodes all at once.
         alpha: weight of PAIR's passage-centric loss, in [0, 1]; the contrastive one keeps the rest. PAIR itself leaves
             it to pre-training (its Table 3, "w/ PSR FT").
-        mask_known_positives: what is known to be relevant for a query is no negative of it; False contrasts copies of a
+        mask_positives: what is known to be relevant for a query is no negative of it; False contrasts copies of a
             positive and further positives like any other passage, as the released codes do.
     """
 
@@ -46,12 +46,12 @@ class BiEncoder(nn.Module):
         passage_encoder: nn.Module | None = None,
         chunk: int | None = None,
         alpha: float = 0.0,
-        mask_known_positives: bool = True,
+        mask_positives: bool = True,
     ):
         super().__init__()
         self.encoder, self.passage_encoder = encoder, passage_encoder
         self.temperature, self.blocks, self.normalise, self.chunk = temperature, blocks, normalise, chunk
-        self.alpha, self.mask_known_positives, self.final_temperature = alpha, mask_known_positives, temperature
+        self.alpha, self.mask_positives, self.final_temperature = alpha, mask_positives, temperature
         self.temperature_warmup = temperature_warmup
 
     def before_update(self, settings: TrainSettings, step: int) -> None:
@@ -82,7 +82,7 @@ class BiEncoder(nn.Module):
 
     def contrastive(self, compared: dict[str, Tensor | None], *, own_negatives: bool = True) -> Tensor:
         """The contrastive loss of what `gather_batch` gives, with its passage-centric part where `alpha` is above 0."""
-        if not self.mask_known_positives:
+        if not self.mask_positives:
             compared = compared | {"passage_ids": None, "known_positives": None}
         scale = {"temperature": self.temperature, "normalise": self.normalise}
         about_queries = losses.contrastive(**compared, **scale, blocks=self.blocks, own_negatives=own_negatives)

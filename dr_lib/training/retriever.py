@@ -81,7 +81,7 @@ def retriever(
         passage_encoder=passage_encoder,
         chunk=training.chunk,
         alpha=training.alpha or 0.0,
-        mask_known_positives=training.mask_known_positives,
+        mask_positives=training.mask_positives,
         temperature_warmup=training.temperature_warmup,
     )
     query_store, passage_store = TokenStore.open(queries / "store"), TokenStore.open(passages / "store")

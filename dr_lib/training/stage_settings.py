@@ -94,7 +94,7 @@ class Finetuning(Training):
         temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts for NQ).
         positive: which of its positives a query trains with: another one each epoch (SimLM), or always the first, which
             is the annotated one (DPR for NQ).
-        mask_known_positives: a passage that is relevant for a query is no negative of it where another query brings it;
+        mask_positives: a passage that is relevant for a query is no negative of it where another query brings it;
             the released codes contrast the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
@@ -118,7 +118,7 @@ class Finetuning(Training):
     temperature: float = Field(default=0.02, gt=0)
     temperature_warmup: bool = False
     positive: Positive = "rotate"
-    mask_known_positives: bool = True
+    mask_positives: bool = True
     normalise: bool = True
     blocks: Literal["released", "paper", "query_passage"] = "released"
     shared: bool = True

@@ -1,9 +1,13 @@
 """Mined negatives: what may be in a list, how many, and that draws are reproducible."""
 
+from types import SimpleNamespace
+
+import datasets
 import numpy as np
 import pytest
 
-from dr_lib.retrieval import Ranking, mine_negatives
+from dr_lib.retrieval import Ranking, mine_negatives, negatives
+from dr_lib.training import training_examples
 
 
 def ranking(queries: int, depth: int, passages: int, seed: int = 0) -> Ranking:
@@ -108,3 +112,31 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
             assert set(filled) <= set(hard) | free
             assert len(set(filled) & set(hard)) == min(wanted, len(hard))
             assert len(set(filled) & free) == min(len(free), len(line) - min(wanted, len(hard)))
+
+
+@pytest.mark.parametrize("rule", ["keep", "drop", "positive"])
+def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, tmp_path):
+    texts = ["the red fox", "a blue whale", "red and blue", "nothing here", "foxes", "a red whale", "blue", "grey"]
+    asked = {"answers": [["red"], ["whale"]]}
+    collection = SimpleNamespace(
+        passages=datasets.Dataset.from_dict({"text": texts}),
+        queries=lambda split: datasets.Dataset.from_dict(asked),
+        relevant_rows=lambda split: [np.array([2]), np.array([6])],
+    )
+    rows = np.array([[5, 3, 2, 0, 7], [4, 1, 6, 3, 5]])
+    Ranking(["0", "1"], rows, np.tile(np.arange(5, 0, -1, dtype=np.float32), (2, 1))).save(tmp_path / "ranking")
+    also = tmp_path / "also"
+    also.mkdir()
+    np.save(also / "negatives.npy", np.array([[0, 7], [1, 4]], np.int32))
+    negatives.body(tmp_path, tmp_path, collection, also, depth=4, random_negatives=0, seed=0, keep=None, answers=rule)
+    found = [set(line.tolist()) - {-1} for line in np.load(tmp_path / "negatives.npy")]
+    if rule == "keep":
+        assert {5, 3, 0, 7} <= found[0] and {4, 1, 3} <= found[1]
+    else:  # holes are filled with passages from anywhere, never with one that holds an answer
+        assert {3, 7} <= found[0] and found[0].isdisjoint({0, 2, 5})
+        assert {3, 4} <= found[1] and found[1].isdisjoint({1, 5, 6})
+    assert (tmp_path / "positives.npy").exists() == (rule == "positive")
+    if rule == "positive":  # of the first four, in the ranking's order
+        assert np.load(tmp_path / "positives.npy").tolist() == [[0, 5], [0, 0], [1, 1]]
+        examples = training_examples(collection, tmp_path)
+        assert (examples.positives.tolist(), examples.offsets.tolist()) == ([2, 5, 0, 6, 1], [0, 3, 5])

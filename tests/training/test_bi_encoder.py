@@ -164,7 +164,7 @@ def test_known_positives_count_as_negatives_only_where_that_is_asked_for(batches
     known[0, 7] = known[3, 1] = True
     batch = replace(batch, known_positives=known)
     for masked in (True, False):
-        module = BiEncoder(Bag(), temperature=0.3, blocks="query_passage", mask_known_positives=masked)
+        module = BiEncoder(Bag(), temperature=0.3, blocks="query_passage", mask_positives=masked)
         vectors = module.vectors(batch)
         losses_of[masked] = module(batch, torch.Generator())["loss"].item()
         queries, passages = (unit(part.detach().double().numpy()) for part in vectors)
