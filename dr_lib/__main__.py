@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     batch.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     batch.add_argument("--jobs", type=int, help="notebooks at once (default: cores / threads a notebook)")
     batch.add_argument("--threads", type=int, default=1, help="threads a notebook (default: 1)")
-    batch.add_argument("--to", type=Path, help="folder for the executed notebooks (default: _build/source/notebooks)")
+    batch.add_argument("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
     batch.set_defaults(command=run_batch)
 
     ledger = commands.add_parser("ledger", help="what the papers claim, and what the records say to it")

@@ -1,9 +1,12 @@
 """Run notebooks through papermill: one operating-system process each, several side by side, whole outputs or none.
 
+What is unchanged is not run again: an executed notebook holds the digest of all that it depends on.
+
 Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is named with its cell and error,
 the others still run, and the exit status says so.
 """
 
+import ast
 import json
 import os
 import shutil
@@ -14,12 +17,14 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 from tqdm import tqdm
 
 from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest, read_json, read_yaml, write_json
 from dr_lib.stages import spell_seconds
 
 
@@ -30,6 +35,7 @@ class Outcome:
     notebook: Path
     seconds: float
     error: str | None
+    unchanged: bool = False
 
 
 def run_notebooks(
@@ -50,7 +56,7 @@ def run_notebooks(
         parameters: further parameters, stronger than the scale's.
         jobs: notebooks at once; default processor cores divided by `threads`.
         threads: threads of each notebook (`DR_THREADS`).
-        to: folder of the executed notebooks, default `_build/source/notebooks`; their place below `notebooks` is kept.
+        to: folder of the executed notebooks, default `_build/executed`; their place below `notebooks` is kept.
         progress: show a bar.
 
     Returns:
@@ -60,13 +66,14 @@ def run_notebooks(
         InputError: no notebook found, or no such scale.
     """
     notebooks, settings = find_notebooks(sources), find_scale(scale)
-    target = to or places.project_root() / "_build" / "source" / "notebooks"
+    target = to or places.project_root() / "_build" / "executed"
     jobs = jobs or max(1, usable_cores() // threads)
+    inputs = inputs_digest(settings, parameters or {}, threads)
     started = time.perf_counter()
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
         waiting = [
-            pool.submit(run_notebook, notebook, settings, dict(parameters or {}), threads, target)
+            pool.submit(run_notebook, notebook, settings, dict(parameters or {}), threads, target, inputs)
             for notebook in notebooks
         ]
         for future in as_completed(waiting):
@@ -76,7 +83,11 @@ def run_notebooks(
             tqdm.write(describe(outcome))
     failed = [outcome for outcome in outcomes if outcome.error]
     total = spell_seconds(time.perf_counter() - started)
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} notebooks ran in {total}, results in {target}")
+    unchanged = sum(outcome.unchanged for outcome in outcomes)
+    print(
+        f"{len(outcomes) - len(failed) - unchanged} of {len(outcomes)} notebooks ran in {total}"
+        f" ({unchanged} unchanged), results in {target}"
+    )
     return 1 if failed else 0
 
 
@@ -103,10 +114,13 @@ def find_scale(scale: str) -> Path:
 
 
 def run_notebook(
-    notebook: Path, settings: Path, parameters: Mapping[str, str], threads: int, target: Path
+    notebook: Path, settings: Path, parameters: Mapping[str, str], threads: int, target: Path, inputs: str | None
 ) -> Outcome:  # fmt: skip
     """Execute one notebook in a process of its own; its result appears under `target` only if all cells ran."""
     result, log = target / place_of(notebook), log_of(notebook)
+    key = json_digest([file_digest(notebook), inputs]) if inputs else None
+    if key and executed_with(result) == key:
+        return Outcome(notebook, 0.0, None, unchanged=True)
     result.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
@@ -119,10 +133,61 @@ def run_notebook(
             )  # fmt: skip
         error = None if done.returncode == 0 else failure(output, log, done.returncode)
         kept = result if error is None else log.with_suffix(".failed.ipynb")
+        if error is None and key:
+            mark_executed(output, key)
         if output.exists():
             shutil.copyfile(output, kept.with_suffix(".draft"))
             kept.with_suffix(".draft").replace(kept)
     return Outcome(notebook, time.perf_counter() - started, error)
+
+
+# A notebook is not run again while nothing has changed that its result depends on. ---------------------------------
+
+SHOWN = ("papers", "records", "weights")  # folders of the book that notebooks show or start from
+
+
+def inputs_digest(settings: Path, parameters: Mapping[str, str], threads: int) -> str | None:
+    """Digest of all that an executed notebook depends on beside itself; None where it has to be run again in any case.
+
+    That is: its parameters and collection, the code of the library, what it shows of the book, the packages installed.
+    A run with a time budget is never the last one: the next goes on where it had to stop.
+    """
+    values, root = {**read_yaml(settings), **parameters}, places.project_root()
+    if values.get("minutes"):
+        return None
+    place = places.find_data(values["collection"]) if values.get("collection") else None
+    code = {path.relative_to(root).as_posix(): code_of(path) for path in sorted((root / "dr_lib").rglob("*.py"))}
+    folders = [folder_digest(folder) for folder in (*(root / "book" / name for name in SHOWN), place) if folder]
+    packages = sorted({f"{one.name}=={one.version}" for one in distributions()})
+    device = {name: os.environ.get(name) for name in ("DR_DATA", "DR_DEVICE")}
+    return json_digest([values, threads, code, folders, packages, sys.version, device])
+
+
+def code_of(path: Path) -> str:
+    """A module without comments, docstrings and layout: nothing of these can change a result."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
+            part.body = part.body[1:]
+    return ast.dump(tree)
+
+
+def folder_digest(place: Path) -> str:
+    """Digest of a file, or of all files in a folder with their names."""
+    paths = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
+    return json_digest([[path.relative_to(place).as_posix(), file_digest(path)] for path in paths if path.exists()])
+
+
+def executed_with(result: Path) -> str | None:
+    """The key that an executed notebook was made with; None where there is none."""
+    return read_json(result)["metadata"].get("execution_key") if result.is_file() else None
+
+
+def mark_executed(output: Path, key: str) -> None:
+    """Write the key into an executed notebook, where it can neither get lost nor stay behind."""
+    content = read_json(output)
+    content["metadata"]["execution_key"] = key
+    write_json(output, content)
 
 
 def log_of(notebook: Path) -> Path:
@@ -168,6 +233,8 @@ def failure(output: Path, log: Path, status: int) -> str:
 def describe(outcome: Outcome) -> str:
     """One line on a notebook that ran or failed."""
     name = place_of(outcome.notebook)
+    if outcome.unchanged:
+        return f"{name}: unchanged"
     if outcome.error is None:
         return f"{name}: {spell_seconds(outcome.seconds)}"
     log = log_of(outcome.notebook)

@@ -38,7 +38,7 @@ def test_a_batch_keeps_whole_results_and_names_the_failing_cell(project, capsys)
     assert "simlm/bad.ipynb: FAILED" in told
     assert "cell [4]: ValueError: the third bolt is loose" in told  # papermill adds a cell
     assert "1 of 2 notebooks ran" in told
-    results = project / "_build" / "source" / "notebooks" / "simlm"
+    results = project / "_build" / "executed" / "simlm"
     assert [path.name for path in results.iterdir()] == ["good.ipynb"]
     cells = read_json(results / "good.ipynb")["cells"]
     printed = [out["text"] for cell in cells for out in cell.get("outputs", []) if out["output_type"] == "stream"]
@@ -60,3 +60,56 @@ def test_notebooks_are_found_once_and_in_order(project):
         write_notebook(project / "notebooks" / f"{name}.ipynb", [])
     folder = project / "notebooks"
     assert [path.stem for path in batch.find_notebooks([folder, folder / "a.ipynb"])] == ["a", "b"]
+
+
+def run(project, capsys, *options: str) -> str:
+    """Run the only notebook; returns `ran` or `unchanged`."""
+    assert main(["batch", "--scale", "smoke", "--jobs", "1", *options]) == 0
+    return "unchanged" if "0 of 1 notebooks ran" in capsys.readouterr().out else "ran"
+
+
+@pytest.fixture
+def once(project, monkeypatch, capsys):
+    """A notebook that has run once, on a collection in a folder; papermill is replaced by a copy."""
+    for name, text in {"texts/a.txt": "a", "dr_lib/a.py": '"""Doc."""\nx = 1\n', "book/papers/p.yaml": "x: 1"}.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    monkeypatch.chdir(project)
+    copy = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
+    monkeypatch.setattr(
+        batch, "papermill_command", lambda source, out, *_: [batch.sys.executable, "-c", copy, source, out]
+    )
+    write_notebook(project / "notebooks" / "one.ipynb", GOOD)
+    assert run(project, capsys, "-p", "collection", "texts") == "ran"
+    assert run(project, capsys, "-p", "collection", "texts") == "unchanged"
+    return project
+
+
+@pytest.mark.parametrize(
+    "name", ["notebooks/one.ipynb", "notebooks/scales/smoke.yaml", "dr_lib/a.py", "texts/a.txt", "book/papers/p.yaml"]
+)
+def test_a_notebook_is_run_again_where_anything_behind_it_changed(once, capsys, name):
+    text = (once / name).read_text()
+    (once / name).write_text(
+        text.replace("x = 1", "x = 2").replace("word", "term") + "\nb: 2" * name.endswith(("yaml", "txt"))
+    )
+    assert run(once, capsys, "-p", "collection", "texts") == "ran"
+    assert run(once, capsys, "-p", "collection", "texts") == "unchanged"
+
+
+def test_a_changed_comment_or_docstring_runs_nothing(once, capsys):
+    (once / "dr_lib" / "a.py").write_text('"""Another."""\n\n# why\nx = 1\n')
+    assert run(once, capsys, "-p", "collection", "texts") == "unchanged"
+
+
+def test_another_parameter_runs_again_and_a_time_budget_always(once, capsys):
+    options = ("-p", "collection", "texts", "-p", "word", "another")
+    assert run(once, capsys, *options) == "ran"
+    assert run(once, capsys, *options) == "unchanged"
+    assert run(once, capsys, *options, "-p", "minutes", "5") == "ran"
+    assert run(once, capsys, *options, "-p", "minutes", "5") == "ran"
+
+
+def test_a_result_that_is_gone_is_made_again(once, capsys):
+    (once / "_build" / "executed" / "one.ipynb").unlink()
+    assert run(once, capsys, "-p", "collection", "texts") == "ran"
