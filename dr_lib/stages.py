@@ -1,4 +1,4 @@
-"""Stages: a function whose arguments are its key and whose folder is its result.
+"""Stages: a function whose arguments are its key and whose folder is its result::
 
     @stage(version=1)
     def bm25_index(folder, collection, *, title): ...

@@ -3,6 +3,7 @@
 from dr_lib.lab.base import (
     BaseRecipe,
     Checkpoint,
+    Shape,
     TextSource,
     build_base,
     open_checkpoint,
@@ -55,6 +56,7 @@ __all__ = [
     "Result",
     "Run",
     "Searcher",
+    "Shape",
     "Stage",
     "Study",
     "StudyError",
