@@ -84,7 +84,7 @@ def bench_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Generator) -> Tensor:
     """SimLM as one would first write it: all logits, library cross-entropy."""
-    model, chosen = objective.model, objective.settings
+    model, chosen, batch = objective.model, objective.settings, objective.maskable(batch)
     first = masking.whole_word(batch, chosen.encoder_rate, generator)
     second = masking.superset(batch, first, chosen.decoder_rate, generator, encoder_rate=chosen.encoder_rate)
     inputs = []
@@ -95,7 +95,7 @@ def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Gener
         ids = batch.input_ids.clone()
         ids[mask] = torch.multinomial(chances, 1, generator=generator).squeeze(1)
         inputs.append(ids)
-    labels = simlm.labels_at(batch.input_ids, objective.predictable(batch)).flatten()
+    labels = batch.input_ids.masked_fill(batch.special, -100).flatten()
     output = model(**batch.with_ids(inputs[0]).model_inputs(), output_hidden_states=True)
     embedded = embed(model, inputs[1], batch.token_type_ids)
     decoded = model.cls(objective.decoder(embedded, output.hidden_states[-1][:, 0], batch))

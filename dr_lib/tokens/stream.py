@@ -37,7 +37,7 @@ def plan_epoch(lengths: np.ndarray, *, tokens_per_batch: int, seed: int, epoch: 
 
     Example:
         >>> [rows.tolist() for rows in plan_epoch(np.array([8, 16, 8, 16]), tokens_per_batch=32, seed=0, epoch=0)]
-        [[2, 0], [3, 1]]
+        [[2, 0], [1, 3]]
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(lengths))

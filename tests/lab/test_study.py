@@ -1,10 +1,10 @@
 """Studies: every run once, failures by label, the budget kept, any executor, and what is left is continued."""
 
 import json
-import pickle
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
@@ -274,10 +274,10 @@ def test_so_many_runs_are_under_way_at_once(study, monkeypatch, options, most):
 
 
 class Posting(Executor):
-    """Sends what is submitted through a pickle, as processes and machines do."""
+    """Sends what is submitted as pools of processes do."""
 
     def submit(self, function, /, *arguments, **named):
-        sent, given, more = pickle.loads(pickle.dumps((function, arguments, named)))
+        sent, given, more = ForkingPickler.loads(ForkingPickler.dumps((function, arguments, named)))
         future: Future = Future()
         future.set_result(sent(*given, **more))
         return future
