@@ -35,7 +35,18 @@ from dr_lib.evaluation.nlu import (
     task_of,
 )
 from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
-from dr_lib.evaluation.papers import PAPERS, Claim, Compare, Paper, Table, load_paper, load_papers, number, row_label
+from dr_lib.evaluation.papers import (
+    PAPERS,
+    Check,
+    Claim,
+    Compare,
+    Paper,
+    Table,
+    load_paper,
+    load_papers,
+    number,
+    row_label,
+)
 from dr_lib.evaluation.pipeline_checks import (
     also_in,
     pipeline_checks,
@@ -69,6 +80,7 @@ __all__ = [
     "TASKS",
     "AverageInterval",
     "Case",
+    "Check",
     "Claim",
     "Compare",
     "DialogueSettings",

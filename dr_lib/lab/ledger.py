@@ -21,7 +21,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         scale: take the records of this scale; None takes, for each study, the largest scale that has any.
 
     Returns:
-        Plain values for JSON: paper, claim, source, statement, state, note, pairs and ranges measured, and which
+        Values for JSON, namely paper, claim, source, statement, state, note, pairs and ranges measured, and which
         records (scale, collection, seeds) the verdict rests on.
     """
     entries = []

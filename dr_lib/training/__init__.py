@@ -3,7 +3,7 @@
 from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches, RetrievalBatch, RetrievalBatches, gather_batch
 from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder
-from dr_lib.training.checkpoint import load_weights, newest_checkpoint
+from dr_lib.training.checkpoint import Checkpoint, load_weights, newest_checkpoint
 from dr_lib.training.examples import (
     Examples,
     TeacherScores,
@@ -32,6 +32,7 @@ from dr_lib.training.validation import PoolValidation, ValidationPool, pool_rank
 
 __all__ = [
     "BiEncoder",
+    "Checkpoint",
     "CrossEncoderTraining",
     "Distillation",
     "DistilledBiEncoder",
