@@ -13,7 +13,7 @@ from dr_lib.materials.continuations import (
 from dr_lib.materials.importances import Edges, Pmi, average_mutual_information, importances, write_importances
 from dr_lib.materials.keywords import Weighting, keyword_weights, write_keyword_weights
 from dr_lib.materials.ngrams import NgramCounts, Unit, WordBlock, WordTable, count_ngrams, ngrams, word_blocks
-from dr_lib.materials.pairs import PairRow, file_pairs, pairs_of, store_pairs, store_titles, title_pairs
+from dr_lib.materials.pairs import Context, PairRow, file_pairs, pairs_of, store_pairs, store_titles, title_pairs
 from dr_lib.materials.pseudo_labels import (
     PAPERS_THRESHOLDS,
     Probability,
@@ -56,6 +56,7 @@ __all__ = [
     "PAPERS_THRESHOLDS",
     "ByVectors",
     "ByWords",
+    "Context",
     "ContinuationTraining",
     "ContinuationWriter",
     "Counts",
