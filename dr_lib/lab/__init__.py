@@ -15,8 +15,18 @@ from dr_lib.lab.generate import GeneratedQueries, generate_queries
 from dr_lib.lab.ledger import SCALES, ledger, ledger_lines, records_for, scores_by_label, study_of
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import (
+    AuxiliarySettings,
     CollectionSettings,
+    EvaluationSettings,
+    MiningSettings,
+    NegativesSettings,
+    ObjectiveSettings,
+    PaqPairsSettings,
+    Pretraining,
+    PseudoLabelsSettings,
     Recipe,
+    RedditPairsSettings,
+    RerankingSettings,
     few_shot_sweep,
     hard_negative_sweep,
     recipe_at,
@@ -39,20 +49,32 @@ from dr_lib.lab.records import (
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import status_lines
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, zero_shot
-from dr_lib.stages import Cache, Estimates, Stage
+from dr_lib.stages import Cache, Data, Estimates, Part, Stage, code_digest, stage
 
 __all__ = [
     "SCALES",
+    "AuxiliarySettings",
     "BaseRecipe",
     "Cache",
     "Checkpoint",
     "CollectionSettings",
+    "Data",
     "Estimates",
+    "EvaluationSettings",
     "GeneratedQueries",
     "Hit",
+    "MiningSettings",
+    "NegativesSettings",
+    "ObjectiveSettings",
+    "PaqPairsSettings",
+    "Part",
     "Pipeline",
+    "Pretraining",
+    "PseudoLabelsSettings",
     "Recipe",
     "Record",
+    "RedditPairsSettings",
+    "RerankingSettings",
     "Result",
     "Run",
     "Searcher",
@@ -64,6 +86,7 @@ __all__ = [
     "TextSource",
     "ZeroShot",
     "build_base",
+    "code_digest",
     "collection_of",
     "commit",
     "execute",
@@ -91,6 +114,7 @@ __all__ = [
     "run_notebooks",
     "scores_by_label",
     "searcher_for",
+    "stage",
     "stage_folder",
     "status_lines",
     "study_of",

@@ -50,6 +50,7 @@ __all__ = [
     "METHODS",
     "MaskedObjective",
     "MaskedSettings",
+    "NoObjective",
     "Objective",
     "Settings",
     "Source",
