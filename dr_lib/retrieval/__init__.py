@@ -1,6 +1,6 @@
 """From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
 
-from dr_lib.collections import judged_rows, rows_of
+from dr_lib.collections import judged_rows, rows_of  # noqa: F401
 from dr_lib.retrieval.answers import holds_answer, normal_form
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
 from dr_lib.retrieval.encode import dense_run, encode, encode_passages, encode_queries, vectors
@@ -29,14 +29,12 @@ __all__ = [
     "encode_queries",
     "exact_scores",
     "holds_answer",
-    "judged_rows",
     "mine_negatives",
     "negatives",
     "normal_form",
     "open_array",
     "rerank",
     "reranked",
-    "rows_of",
     "score_candidates",
     "score_examples",
     "score_pairs",
