@@ -30,15 +30,14 @@ THEIRS = "sentence-transformers, "
 
 def our_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarray]]:
     """This project's three precisions."""
-    encoder, tokens_at_once = DenseEncoder.from_pretrained(found.model).to(device), 4_096 if device == "cpu" else 2**17
+    encoder = DenseEncoder.from_pretrained(found.model).to(device)
+    options = {"max_length": PASSAGE_LENGTH, "title": "none", "progress": False}
+    options["tokens_per_batch"] = 4_096 if device == "cpu" else 2**17
 
     def vectors(precision: str) -> np.ndarray:
         with tempfile.TemporaryDirectory(dir=found.folder) as folder:
-            made = encode(
-                encoder, found.passage_store, Path(folder) / "vectors.npy", max_length=PASSAGE_LENGTH, title="none",
-                precision=precision, tokens_per_batch=tokens_at_once, progress=False,
-            )  # fmt: skip
-            return np.array(made)
+            place = Path(folder) / "vectors.npy"
+            return np.array(encode(encoder, found.passage_store, place, precision=precision, **options))
 
     return {f"this project, {name}": lambda name=name: vectors(name) for name in PRECISIONS}
 
@@ -46,16 +45,16 @@ def our_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarray]
 def their_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarray]]:
     """Their settings, each with the batch size that suits the device."""
     rows = 64 if device == "cpu" else 1024
+    options = {"normalize_embeddings": True, "show_progress_bar": False}
+    options |= {"convert_to_numpy": False, "convert_to_tensor": True}
 
     def way(attention: str, dtype: str, autocast: bool) -> Callable[[], np.ndarray]:
         model = peers.sentence_model(found, attention=attention, dtype=dtype, device=device)
 
         def vectors() -> np.ndarray:
             with torch.autocast(device, torch.bfloat16, enabled=autocast):
-                return model.encode(
-                    found.passages, batch_size=rows, normalize_embeddings=True, show_progress_bar=False,
-                    convert_to_numpy=False, convert_to_tensor=True,
-                ).float().cpu().numpy()  # fmt: skip
+                found_vectors = model.encode(found.passages, batch_size=rows, **options)
+            return found_vectors.float().cpu().numpy()
 
         return vectors
 

@@ -33,6 +33,8 @@ GROUP = 16
 """Most passages that share one entry in the first look for high scores."""
 PAIRS = 512
 """Vectors whose scores are computed again at a time: they fit into a processor's cache."""
+SLICE = 1 << 20
+"""Numbers rounded at a time."""
 BF16_QUERIES, BF16_PASSAGES = 64, 16
 """From so many queries on, and passages for one that is wanted, rounding to bfloat16 pays on a CPU that has it."""
 
@@ -243,9 +245,12 @@ def _rounded(vectors: Tensor, kind: torch.dtype, device: torch.device | str) -> 
     if kind == torch.float32:
         return vectors.to(device), torch.zeros(1)
     rounded, lost = torch.empty_like(vectors, dtype=kind), torch.empty(len(vectors))
-    for part, low, length in zip(*(whole.split(PAIRS) for whole in (vectors, rounded, lost)), strict=True):
-        low.copy_(part)
-        torch.linalg.vector_norm(part - low.float(), dim=1, out=length)
+    # Slices that stay in a cache, yet so large that threads do not spend their time waiting for each other.
+    size = max(1, SLICE // max(1, vectors.shape[1]))
+    back = torch.empty_like(vectors[:size])
+    for part, low, length in zip(*(whole.split(size) for whole in (vectors, rounded, lost)), strict=True):
+        difference = back[: len(part)].copy_(low.copy_(part)).sub_(part)
+        torch.linalg.vector_norm(difference, dim=1, out=length)
     return rounded.to(device), lost
 
 

@@ -80,6 +80,15 @@ def test_script_runs(name, run, capsys):
     assert capsys.readouterr().out
 
 
+def test_search_that_misses_a_passage_fails(run, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    script = importlib.import_module("bench_search")
+    exact = script.search
+    monkeypatch.setattr(script, "search", lambda *given: [part[:, ::-1] for part in exact(*given)])
+    with pytest.raises(SystemExit, match="ranks differ from brute force"):
+        run("bench_search", TINY["bench_search"])
+
+
 def test_methods_script_can_be_read(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     assert callable(importlib.import_module("bench_methods").main)

@@ -200,9 +200,8 @@ def test_rows_are_found_in_lists_and_dataset_columns():
     column = datasets.Dataset.from_dict({"id": IDS})
     for ids in (IDS, column["id"], column.select([0, 3, 5])["id"]):
         listed = list(ids)
-        assert rows_of(["p5", "p0", "none", "p5"], ids).tolist() == [
-            listed.index("p5"), 0, -1, listed.index("p5"),
-        ]  # fmt: skip
+        expected = [listed.index("p5"), 0, -1, listed.index("p5")]
+        assert rows_of(["p5", "p0", "none", "p5"], ids).tolist() == expected
 
 
 def test_only_judgements_at_or_above_the_minimum_count():
