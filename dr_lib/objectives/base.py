@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from dr_lib import losses, masking, settings
 from dr_lib.errors import InputError
 from dr_lib.masking import MaskPolicy
 from dr_lib.models import lm_head, masked_positions, max_masked
-from dr_lib.tokens import BatchStream, Title, TokenBatch, TokenStore, special_ids
+from dr_lib.tokens import BatchStream, Layout, TokenBatch, TokenStore, special_ids
 
 IGNORED = -100
 
@@ -51,10 +51,8 @@ class Source:
 
     Attributes:
         store: tokens of the collection's passages.
+        layout: how passages and queries become sequences.
         tokens_per_batch: budget of padded tokens of one micro-batch, the same for every method.
-        max_length: longest passage, special tokens included.
-        query_length: longest query, special tokens included.
-        title: how a passage is packed, as in `TokenStore.batch`.
         seed: of every draw.
         documents: `[passages]` int64, number of the document of each passage; one without a document is its own.
         positions: `[passages]` int64, order of the passages inside their document.
@@ -63,20 +61,23 @@ class Source:
     """
 
     store: TokenStore
+    layout: Layout
     tokens_per_batch: int
-    max_length: int
-    query_length: int = 32
-    title: Title = "pair"
     seed: int = 0
     documents: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     materials: Mapping[str, Path] = field(default_factory=dict)
     tokenizer: PreTrainedTokenizerFast | None = None
 
+    @property
+    def passages(self) -> dict[str, Any]:
+        """How `TokenStore.batch` is to lay out a passage."""
+        return {"max_length": self.layout.passage_length, "title": self.layout.title}
+
     def stream(self, **changes: Any) -> BatchStream:
         """Passages in batches of the token budget; `changes` are further arguments of `BatchStream`."""
-        layout = {"max_length": self.max_length, "title": self.title, "seed": self.seed}
-        return BatchStream(self.store, tokens_per_batch=self.tokens_per_batch, **layout, **changes)
+        budget = {"tokens_per_batch": self.tokens_per_batch, "seed": self.seed}
+        return BatchStream(self.store, **budget, **self.passages, **changes)
 
     def material(self, name: str) -> Path:
         """The folder of a material; `InputError` where it was not made."""
@@ -92,11 +93,13 @@ class Objective(nn.Module, ABC):
     Attributes:
         model: the masked LM being trained; its encoder is what fine-tuning keeps.
         passage_model: a second one where passages have an encoder of their own, else None.
-        settings: the method's parameters.
+        settings: the method's parameters; its annotation in a class says of which type they are.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
     """
 
+    settings: Settings
     settings_type: ClassVar[type[Settings]] = Settings
+    """What `settings` is annotated with."""
     cites: ClassVar[tuple[str, ...]] = ()
     """Keys of `book/references.bib`: the papers that the method comes from."""
     needs_generator: ClassVar[bool] = False
@@ -104,6 +107,10 @@ class Objective(nn.Module, ABC):
     """Whether its batches hold queries, so that their longest length can change the result."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.settings_type = cls.__annotations__.get("settings", cls.settings_type)
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
         super().__init__()
@@ -161,6 +168,13 @@ class NoObjective(Objective):
         raise InputError('"none" trains nothing', where="objective", fix="Skip the pre-training stage.")
 
 
+class Prediction(NamedTuple):
+    """Loss (scalar with gradient) and accuracy of a prediction."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
 def predict_tokens(
     model: PreTrainedModel,
     states: Tensor,
@@ -169,7 +183,7 @@ def predict_tokens(
     *rates: float,
     slack: int = 0,
     by_passage: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Prediction:
     """Mean cross-entropy of the clean tokens at some positions under the model's own head, and the share it gets right.
 
     Vocabulary logits exist only at those positions, chunk by chunk.
@@ -192,9 +206,18 @@ def predict_tokens(
     head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()[rows]
     hidden = head.transform(states.flatten(0, 1)[rows])
     loss, correct = losses.chunked_cross_entropy(hidden, head.weight, head.bias, labels, weights=weights)
-    return loss, torch.as_tensor(correct) / where.sum().clamp(min=1)
+    return Prediction(loss, torch.as_tensor(correct) / where.sum().clamp(min=1))
 
 
-def report(loss: Tensor, **logged: Tensor) -> dict[str, Tensor]:
-    """What a step returns: the loss with its gradient, and detached scalars to log."""
+def report(loss: Tensor, **parts: Prediction | Tensor) -> dict[str, Tensor]:
+    """What a step returns: the loss with its gradient, and detached scalars to log.
+
+    Args:
+        loss: the sum that is trained.
+        parts: scalars by name; a `Prediction` stands for ``<name>_loss`` and ``<name>_accuracy``.
+    """
+    logged: dict[str, Tensor] = {}
+    for name, part in parts.items():
+        pair = isinstance(part, Prediction)
+        logged |= {f"{name}_loss": part.loss, f"{name}_accuracy": part.accuracy} if pair else {name: part}
     return {"loss": loss, **{name: value.detach() for name, value in logged.items()}}

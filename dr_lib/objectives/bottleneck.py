@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings
 from dr_lib.tokens import TokenBatch
 
 
@@ -19,6 +19,7 @@ class EncoderDecoderSettings(MaskedSettings):
 
     Attributes:
         decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or random weights.
+        projection: a linear map between the two, used in pre-training only (CDMAE eq. 4).
         decoder_token_types: as the encoder's (paper), or all zero (SimLM's released code).
         init_seed: of whatever starts from random weights here.
     """
@@ -26,33 +27,24 @@ class EncoderDecoderSettings(MaskedSettings):
     decoder_layers: int = Field(2, ge=1)
     decoder_init: Literal["copy_last", "random"] = "copy_last"
     decoder_token_types: Literal["paper", "released"] = "paper"
+    projection: bool = False
     init_seed: int = Field(0, ge=0)
 
 
 class EncoderDecoder(MaskedObjective):
     """An encoder and a shallow decoder that sees it through its first state alone.
 
-    Args:
-        projection: a linear map between the two (CDMAE eq. 4).
-
     Attributes:
         decoder: the shallow decoder; thrown away after pre-training.
     """
 
-    settings_type: ClassVar[type[Settings]] = EncoderDecoderSettings
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: EncoderDecoderSettings
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        settings: EncoderDecoderSettings,
-        projection: bool = False,
-    ):
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: EncoderDecoderSettings):
         super().__init__(model, tokenizer, settings)
-        layers, init = settings.decoder_layers, settings.decoder_init
-        self.decoder = Decoder(model, layers, init, projection, seed=settings.init_seed)
+        layers, init, seed = settings.decoder_layers, settings.decoder_init, settings.init_seed
+        self.decoder = Decoder(model, layers, init, settings.projection, seed=seed)
 
     def states(self, batch: TokenBatch, encoder_ids: Tensor, decoder_ids: Tensor) -> tuple[Tensor, Tensor]:
         """States of encoder and decoder, each `[batch, length, hidden]`.

@@ -6,15 +6,14 @@ linear projection (eq. 4) that fine-tuning never sees. Page: ideas/masking.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.objectives.base import Settings, Source, predict_tokens, report
+from dr_lib.objectives.base import Prediction, Source, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch, TokenValues
 
@@ -68,12 +67,8 @@ class CdmaeSettings(EncoderDecoderSettings):
 class Cdmae(EncoderDecoder):
     """Predict masked tokens: the encoder from its own input, the decoder from what matters least and one vector."""
 
-    settings_type: ClassVar[type[Settings]] = CdmaeSettings
     cites = ("cdmae",)
     settings: CdmaeSettings
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: CdmaeSettings):
-        super().__init__(model, tokenizer, settings, projection=settings.projection)
 
     @classmethod
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
@@ -89,15 +84,9 @@ class Cdmae(EncoderDecoder):
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        encoder_loss, encoder_accuracy = self.side_loss(batch, encoded, masks[0], rates[0])
-        decoder_loss, decoder_accuracy = self.side_loss(batch, decoded, masks[1], rates[1])
-        return report(
-            encoder_loss + decoder_loss,
-            encoder_loss=encoder_loss,
-            decoder_loss=decoder_loss,
-            encoder_accuracy=encoder_accuracy,
-            decoder_accuracy=decoder_accuracy,
-        )
+        encoder = self.side_loss(batch, encoded, masks[0], rates[0])
+        decoder = self.side_loss(batch, decoded, masks[1], rates[1])
+        return report(encoder.loss + decoder.loss, encoder=encoder, decoder=decoder)
 
     def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
         """`[batch, length]` bool, words (or pieces) that are all as likely to be hidden."""
@@ -114,6 +103,6 @@ class Cdmae(EncoderDecoder):
         how = {"noise": chosen.noise, "noise_scale": chosen.noise_scale, "unit": chosen.unit}
         return masking.importance(batch, values, chosen.decoder_rate, generator, **how)
 
-    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> Prediction:
         """One side's loss and accuracy at its masked tokens."""
         return predict_tokens(self.model, states, batch.input_ids, mask, rate)

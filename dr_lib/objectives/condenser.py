@@ -20,9 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import losses, masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, encode_in_chunks, layer_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, Source, predict_tokens
-from dr_lib.objectives.contrastive import pairs_at_once
-from dr_lib.objectives.spans import Documents, Visits
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Source, predict_tokens
+from dr_lib.objectives.spans import Documents, visit_pairs
 from dr_lib.tokens import TokenBatch, Window
 from dr_lib.training import hash64
 
@@ -62,7 +61,6 @@ class Condenser(MaskedObjective):
         skip_from: the layer that the early states come from.
     """
 
-    settings_type: ClassVar[type[Settings]] = CondenserSettings
     cites = ("gao2021",)
     saved_beside: ClassVar[tuple[str, ...]] = ("head",)
     settings: CondenserSettings
@@ -154,14 +152,29 @@ class CocondenserSettings(CondenserSettings):
 class Cocondenser(Condenser):
     """Predict masked tokens from early states and the late [CLS], which must also know its document."""
 
-    settings_type: ClassVar[type[Settings]] = CocondenserSettings
     cites = ("gao2021", "gao2022")
     settings: CocondenserSettings
 
     @classmethod
     def batches(cls, settings: CocondenserSettings, source: Source) -> Callable[[int], Siblings]:
-        """Pairs of spans."""
-        return SiblingBatches(settings, source).batch
+        """Two distinct passages of each of some documents; each document once an epoch.
+
+        Raises:
+            InputError: no document has two passages, or the budget holds no two pairs.
+        """
+        documents = Documents.of(source.documents, source.positions, np.ones(len(source.documents), bool))
+        every, longest = np.arange(len(documents)), 2 * source.layout.passage_length
+        visits = visit_pairs(every, settings.batch_pairs, source, longest)
+
+        def batch(step: int) -> Siblings:
+            epoch, chosen = visits.of(step)
+            lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
+            rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
+            windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
+            spans = source.store.batch(rows, **source.passages, pad_to_multiple=16, lots=windows)
+            return Siblings(spans, torch.from_numpy(np.repeat(chosen, 2)))
+
+        return batch
 
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
         """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1."""
@@ -171,33 +184,3 @@ class Cocondenser(Condenser):
         accuracy = losses.in_batch_accuracy(vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2])
         logged = {"contrastive_loss": apart.detach(), "in_batch_accuracy": accuracy}
         return {**parts, "loss": parts["loss"] + apart, **logged}
-
-
-class SiblingBatches:
-    """Micro-step -> two distinct passages of each of some documents; each document once an epoch.
-
-    Args:
-        settings: the method's parameters.
-        source: tokens of the passages and their documents, lengths, token budget and seed.
-
-    Raises:
-        InputError: no document has two passages, or the budget holds no two pairs.
-    """
-
-    def __init__(self, settings: CocondenserSettings, source: Source):
-        self.source, self.window = source, settings.window
-        self.layout = {"max_length": source.max_length, "title": source.title, "pad_to_multiple": 16}
-        every = np.ones(len(source.documents), bool)
-        self.documents = Documents.of(source.documents, source.positions, every)
-        tokens, available = 2 * source.max_length, len(self.documents)
-        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, available)
-        self.visits = Visits(np.arange(available), pairs, source.seed)
-
-    def batch(self, step: int) -> Siblings:
-        """The batch of a step, counted from 0 over all epochs."""
-        epoch, chosen = self.visits.of(step)
-        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
-        rows, layout = np.stack(self.documents.two(chosen, *lots), axis=1).reshape(-1), self.layout
-        if self.window == "random":
-            layout = layout | {"lots": hash64(self.source.seed, epoch, rows, 2)}
-        return Siblings(self.source.store.batch(rows, **layout), torch.from_numpy(np.repeat(chosen, 2)))

@@ -53,7 +53,6 @@ class Contrastive(Objective):
         passage_model: reads passages, or None.
     """
 
-    settings_type: ClassVar[type[Settings]] = ContrastiveSettings
     reads_queries: ClassVar[bool] = True
     settings: ContrastiveSettings
 
@@ -106,14 +105,15 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
         InputError: something is missing or does not fit, or there are too few pairs for a batch.
     """
     examples, own = Examples.open(folder / "examples"), folder / "passages"
-    longest = source.query_length + (1 + negatives) * source.max_length
+    layout, budget = source.layout, source.tokens_per_batch
+    longest = layout.query_length + (1 + negatives) * layout.passage_length
     return RetrievalBatches(
         TokenStore.open(folder / "queries"),
         TokenStore.open(own) if own.is_dir() else source.store,
         examples,
-        batch_queries=pairs_at_once(batch_pairs, source.tokens_per_batch, longest, len(examples)),
+        batch_queries=pairs_at_once(batch_pairs, budget, longest, len(examples)),
         passages_per_query=1 + negatives,
-        layout=Layout(query_length=source.query_length, passage_length=source.max_length, title=source.title),
+        layout=layout,
         seed=source.seed,
     )
 

@@ -6,14 +6,14 @@ SimLM's does, and whether a masked token always becomes [MASK]. In `autoencoder`
 pre-training, the encoder reads the clean passage, and the decoder has nothing but its vector. Page: ideas/bottleneck.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from dr_lib import masking
-from dr_lib.objectives.base import Settings, predict_tokens, report
+from dr_lib.objectives.base import Prediction, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch
 
@@ -43,7 +43,6 @@ class EncdecMlmSettings(EncoderDecoderSettings):
 class EncdecMlm(EncoderDecoder):
     """Predict masked tokens: the encoder from its own input, the decoder from its input and one vector."""
 
-    settings_type: ClassVar[type[Settings]] = EncdecMlmSettings
     cites = ("simlm",)
     settings: EncdecMlmSettings
 
@@ -54,15 +53,9 @@ class EncdecMlm(EncoderDecoder):
         encoder_mask, decoder_mask, decoder_rates = self.masks(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in (encoder_mask, decoder_mask))
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        encoder_loss, encoder_accuracy = self.side_loss(batch, encoded, encoder_mask, rate)
-        decoder_loss, decoder_accuracy = self.side_loss(batch, decoded, decoder_mask, *decoder_rates)
-        return report(
-            encoder_loss + decoder_loss,
-            encoder_loss=encoder_loss,
-            decoder_loss=decoder_loss,
-            encoder_accuracy=encoder_accuracy,
-            decoder_accuracy=decoder_accuracy,
-        )
+        encoder = self.side_loss(batch, encoded, encoder_mask, rate)
+        decoder = self.side_loss(batch, decoded, decoder_mask, *decoder_rates)
+        return report(encoder.loss + decoder.loss, encoder=encoder, decoder=decoder)
 
     def masks(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, tuple[float, ...]]:
         """The masks of encoder and decoder, `[batch, length]` bool, and the rates of the draws that made the second."""
@@ -74,7 +67,7 @@ class EncdecMlm(EncoderDecoder):
         more = masking.superset(batch, mask, chosen.decoder_rate, encoder_rate=rate, **how)
         return mask, more, (rate, masking.extra_rate(rate, chosen.decoder_rate))
 
-    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, *rates: float) -> Prediction:
         """One side's loss and accuracy at its masked tokens, or at all but special ones."""
         if self.settings.targets == "all":
             return predict_tokens(self.model, states, batch.input_ids, ~batch.special)
@@ -91,5 +84,5 @@ class Autoencoder(EncoderDecoder):
         batch = self.maskable(batch)
         nothing = self.hide(batch, ~batch.special, generator)
         _, decoded = self.states(batch, batch.input_ids, nothing)
-        loss, accuracy = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
-        return report(loss, decoder_loss=loss, decoder_accuracy=accuracy)
+        decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
+        return report(decoder.loss, decoder=decoder)

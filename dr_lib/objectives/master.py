@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, embed, hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, Source, predict_tokens
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, Source, predict_tokens, report
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, Window, halves, join_texts, joined_lengths
 from dr_lib.training import hash64
 
@@ -132,7 +132,6 @@ class Reading(NamedTuple):
 class Master(MaskedObjective):
     """Recover hidden tokens of five kinds of text, each by a shallow decoder that sees the encoder as one vector."""
 
-    settings_type: ClassVar[type[Settings]] = MasterSettings
     cites = ("master",)
     saved_beside: ClassVar[tuple[str, ...]] = ("decoders",)
     settings: MasterSettings
@@ -148,7 +147,7 @@ class Master(MaskedObjective):
     @classmethod
     def batches(cls, settings: MasterSettings, source: Source) -> Callable[[int], MasterBatch]:
         """Passages with the texts that the chosen tasks read."""
-        return MasterBatches(settings.tasks, settings.neighbour, source, settings.window).batch
+        return MasterBatches(settings, source).batch
 
     def forward(self, batch: MasterBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Sum of the decoders' losses and of the encoder's weighted masked-LM losses (eq. 5).
@@ -157,19 +156,16 @@ class Master(MaskedObjective):
         """
         batch = batch.map(self.maskable)
         readings = self.read(batch, generator)
-        results: dict[str, Tensor] = {}
-        total = torch.zeros((), device=batch.passages.input_ids.device)
-        weights = {name: getattr(self.settings, f"{name}_weight") for name in readings}
-        for name in [name for name, weight in weights.items() if weight > 0]:
-            reading, prefix = readings[name], "encoder" if name == "passage" else f"{name}_encoder"
-            loss, accuracy = self.recover(reading.hidden, reading.text, reading.mask, self.rate_of(name))
-            total = total + weights[name] * loss
-            results |= {f"{prefix}_loss": loss.detach(), f"{prefix}_accuracy": accuracy}
+        parts, total = {}, torch.zeros((), device=batch.passages.input_ids.device)
+        for name, (text, mask, states) in readings.items():
+            prefix = "encoder" if name == "passage" else f"{name}_encoder"
+            if weight := getattr(self.settings, f"{name}_weight"):
+                parts[prefix] = predict_tokens(self.model, states, text.input_ids, mask, self.rate_of(name))
+                total = total + weight * parts[prefix].loss
         for task in self.settings.tasks:
-            loss, accuracy = self.decode(task, batch, readings, generator)
-            total = total + loss
-            results |= {f"{task}_loss": loss.detach(), f"{task}_accuracy": accuracy}
-        return {"loss": total, **results}
+            parts[task] = self.decode(task, batch, readings, generator)
+            total = total + parts[task].loss
+        return report(total, **parts)
 
     def read(self, batch: MasterBatch, generator: torch.Generator) -> dict[str, Reading]:
         """The encoder's passes: over the passages, over them with the mask of cmp, and over first halves.
@@ -193,7 +189,7 @@ class Master(MaskedObjective):
 
     def decode(
         self, task: Task, batch: MasterBatch, readings: dict[str, Reading], generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Prediction:
         """Loss and accuracy of one task."""
         reading = readings[self.vector_of(task, batch)]
         text, mask, rate = self.target(task, batch, reading, generator)
@@ -202,7 +198,7 @@ class Master(MaskedObjective):
         decoded = decoder(embed(self.model, ids, text.token_type_ids), reading.hidden[:, 0], text)
         # Words that carry a keyword mask past its budget, or keep the encoder's mask below its own, are hidden too.
         slack = 0 if task in ("dor", "gor") else len(mask) * batch.longest_word
-        return self.recover(decoded, text, mask, rate, slack)
+        return predict_tokens(self.model, decoded, text.input_ids, mask, rate, slack=slack)
 
     def target(
         self, task: Task, batch: MasterBatch, reading: Reading, generator: torch.Generator
@@ -217,12 +213,6 @@ class Master(MaskedObjective):
             return reading.text, masking.complementary(reading.text, reading.mask), seen
         text = batch.questions if task == "dor" else batch.continuations
         return text, masking.whole_word(text, rate, generator), rate
-
-    def recover(
-        self, states: Tensor, text: TokenBatch, mask: Tensor, rate: float, slack: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy at the hidden positions."""
-        return predict_tokens(self.model, states, text.input_ids, mask, rate, slack=slack)
 
     def rate_of(self, name: str) -> float:
         """Share of tokens that the encoder loses in one of its passes."""
@@ -246,28 +236,26 @@ class MasterBatches:
     A batch has as many passages as the token budget holds at the longest of all their texts.
 
     Args:
-        tasks: names of the tasks.
-        neighbour: "paper" takes the next passage of the document where the collection knows any, else halves the
-            passage; "released" always halves it.
+        settings: the tasks, and which texts are neighbours: "paper" takes the next passage of the document where the
+            collection knows any, else halves the passage; "released" always halves it.
         source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and `continuations` as
             far as the tasks read them.
-        window: what is left of a long passage, as for `BatchStream`.
 
     Raises:
         InputError: a material is missing or belongs to other passages.
     """
 
-    def __init__(self, tasks: tuple[str, ...], neighbour: str, source: Source, window: Window = "first"):
-        self.source, self.store = source, source.store
-        self.layout = {"max_length": source.max_length, "title": source.title, "pad_to_multiple": MULTIPLE}
+    def __init__(self, settings: MasterSettings, source: Source):
+        self.source, self.store, tasks = source, source.store, settings.tasks
+        self.layout = source.passages | {"pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
         self.weights = TokenValues.open(source.material("keyword_weights") / "values", self.store) if weighted else None
         self.questions = _texts(source, "questions") if "dor" in tasks else None
         self.continuations = _texts(source, "continuations") if "gor" in tasks else None
         follows = next_passages(source.documents, source.positions)
-        self.halved = "npr" in tasks and (neighbour == "released" or not (follows >= 0).any())
+        self.halved = "npr" in tasks and (settings.neighbour == "released" or not (follows >= 0).any())
         self.follows = follows if "npr" in tasks and not self.halved else None
-        options = {"beside": self._longest(), "pad_to_multiple": MULTIPLE, "window": window}
+        options = {"beside": self._longest(), "pad_to_multiple": MULTIPLE, "window": settings.window}
         self.stream = source.stream(values=self.weights, **options)
 
     def batch(self, step: int) -> MasterBatch:
@@ -289,7 +277,7 @@ class MasterBatches:
             if texts:
                 longest = np.maximum(longest, joined_lengths(texts.store, texts.offsets))
         if self.follows is not None:
-            lengths = self.store.lengths(self.source.max_length, self.source.title)
+            lengths = self.store.lengths(**self.source.passages)
             longest = np.maximum(longest, np.where(self.follows >= 0, lengths[self.follows], 0))
         return longest
 
@@ -311,7 +299,7 @@ class MasterBatches:
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
         rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
-        layout = {"max_length": self.source.max_length, "pad_to_multiple": MULTIPLE}
+        layout = {"max_length": self.source.layout.passage_length, "pad_to_multiple": MULTIPLE}
         return join_texts(texts.store, rows[order], counts, owners, lots=hash64(seed, epoch, owners, 1), **layout)
 
     def _continued(self, passages: TokenBatch, epoch: int) -> TokenBatch:

@@ -1,6 +1,6 @@
 """Masked language modelling on the target corpus (BERT; the baseline of SimLM Table 6). Page: ideas/masking."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.models import hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
@@ -31,7 +31,6 @@ class MlmSettings(MaskedSettings):
 class Mlm(MaskedObjective):
     """Hide some tokens, predict them from what is left."""
 
-    settings_type: ClassVar[type[Settings]] = MlmSettings
     cites = ("devlin2019",)
     settings: MlmSettings
 
@@ -41,5 +40,5 @@ class Mlm(MaskedObjective):
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
         states = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
-        loss, accuracy = predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)
-        return report(loss, encoder_loss=loss, encoder_accuracy=accuracy)
+        encoder = predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)
+        return report(encoder.loss, encoder=encoder)

@@ -5,14 +5,14 @@ stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
 
 from dr_lib import losses
 from dr_lib.losses import Candidates
-from dr_lib.objectives.base import Settings, Source
+from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.training import RetrievalBatch
 
@@ -40,7 +40,6 @@ class PairSettings(ContrastiveSettings):
 class Pair(Contrastive):
     """Find a query's passage, and a passage's query."""
 
-    settings_type: ClassVar[type[Settings]] = PairSettings
     cites = ("pair",)
     settings: PairSettings
 

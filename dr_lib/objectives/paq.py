@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Projection
-from dr_lib.objectives.base import Settings, Source
+from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
 from dr_lib.training import RetrievalBatch
 
@@ -47,7 +47,6 @@ class Paq(Contrastive):
         projection: over the vectors, or nothing.
     """
 
-    settings_type: ClassVar[type[Settings]] = PaqSettings
     cites = ("dpr_paq", "lewis2021")
     saved_beside: ClassVar[tuple[str, ...]] = ("projection",)
     settings: PaqSettings
@@ -79,8 +78,8 @@ class RedditSettings(ContrastiveSettings):
 class Reddit(Contrastive):
     """Find the comment that answers a post; without hard negatives, since 200 million were too many to index."""
 
-    settings_type: ClassVar[type[Settings]] = RedditSettings
     cites = ("dpr_paq",)
+    settings: RedditSettings
 
     @classmethod
     def batches(cls, settings: RedditSettings, source: Source) -> Callable[[int], RetrievalBatch]:

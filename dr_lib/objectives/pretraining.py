@@ -75,19 +75,8 @@ def open_pretraining(
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
     helper = models.load_masked_lm(generator, device=machine.device()) if generator else None
     objective = assemble(method, settings, model, tokenizer, helper)
-    documents, positions = collection.documents()
-    source = Source(
-        TokenStore.open(passages / "store"),
-        training.tokens_per_batch,
-        layout.passage_length,
-        layout.query_length,
-        layout.title,
-        seed,
-        documents,
-        positions,
-        dict(materials or {}),
-        tokenizer,
-    )
+    store, order = TokenStore.open(passages / "store"), collection.documents()
+    source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
     return objective, tokenizer, objective.batches(settings, source)
 
 

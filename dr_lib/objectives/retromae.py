@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import EnhancedDecoder, embed, hidden_states, lm_head, position_vectors
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 RELEASED_DRAWS = 256
@@ -53,7 +53,6 @@ class Retromae(MaskedObjective):
         decoder: the one layer with two streams; thrown away after pre-training.
     """
 
-    settings_type: ClassVar[type[Settings]] = RetromaeSettings
     cites = ("xiao2022",)
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)
     settings: RetromaeSettings
@@ -68,20 +67,13 @@ class Retromae(MaskedObjective):
         mask = masking.whole_word(batch, chosen.encoder_rate, generator, budget=chosen.budget)
         encoded = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
         decoded = self.decode(batch, encoded[:, :1], generator)
-        encoder_loss, encoder_accuracy = predict_tokens(self.model, encoded, batch.input_ids, mask, chosen.encoder_rate)
-        decoder_loss, decoder_accuracy = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
-        loss, bag = encoder_loss + decoder_loss, {}
+        encoder = predict_tokens(self.model, encoded, batch.input_ids, mask, chosen.encoder_rate)
+        decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
+        loss, bag = encoder.loss + decoder.loss, {}
         if chosen.bag_weight:
             bag = {"bag_loss": bag_of_words(self.model, encoded, batch)}
             loss = loss + chosen.bag_weight * bag["bag_loss"]
-        return report(
-            loss,
-            encoder_loss=encoder_loss,
-            decoder_loss=decoder_loss,
-            encoder_accuracy=encoder_accuracy,
-            decoder_accuracy=decoder_accuracy,
-            **bag,
-        )
+        return report(loss, encoder=encoder, decoder=decoder, **bag)
 
     def decode(self, batch: TokenBatch, bottleneck: Tensor, generator: torch.Generator) -> Tensor:
         """Decoder states `[batch, length, hidden]`.

@@ -6,7 +6,7 @@ stands `encdec_rtd`, SimLM's inputs with ELECTRA's question (section 5.1, Table 
 """
 
 import copy
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import Generator, ReplacedTokenHead, fresh_copy, hidden_states, max_masked
-from dr_lib.objectives.base import Settings, predict_tokens, report
+from dr_lib.objectives.base import Prediction, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch
 
@@ -54,7 +54,6 @@ class SimlmSettings(EncoderDecoderSettings):
 class Simlm(EncoderDecoder):
     """Recover the clean passage from replaced tokens: encoder from its own input, decoder through one vector."""
 
-    settings_type: ClassVar[type[Settings]] = SimlmSettings
     cites = ("simlm",)
     needs_generator: ClassVar[bool] = True
     settings: SimlmSettings
@@ -84,23 +83,16 @@ class Simlm(EncoderDecoder):
         batch = self.maskable(batch)
         encoder_ids, decoder_ids, learned = self.replaced_inputs(batch, generator)
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        encoder_loss, encoder_accuracy = self.side_loss(batch, encoder_ids, encoded)
-        decoder_loss, decoder_accuracy = self.side_loss(batch, decoder_ids, decoded)
-        loss = encoder_loss + decoder_loss
+        encoder = self.side_loss(batch, encoder_ids, encoded)
+        decoder = self.side_loss(batch, decoder_ids, decoded)
+        loss = encoder.loss + decoder.loss
         if learned:
-            loss = loss + self.settings.generator_weight * learned["generator_loss"]
-        return report(
-            loss,
-            encoder_loss=encoder_loss,
-            decoder_loss=decoder_loss,
-            encoder_accuracy=encoder_accuracy,
-            decoder_accuracy=decoder_accuracy,
-            encoder_replaced=replaced_share(batch, encoder_ids),
-            decoder_replaced=replaced_share(batch, decoder_ids),
-            **learned,
-        )
+            loss = loss + self.settings.generator_weight * learned["generator"].loss
+        replaced = {"encoder_replaced": encoder_ids, "decoder_replaced": decoder_ids}
+        shares = {name: replaced_share(batch, ids) for name, ids in replaced.items()}
+        return report(loss, encoder=encoder, decoder=decoder, **shares, **learned)
 
-    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
         """One side's loss and accuracy: the clean token at every position.
 
         Args:
@@ -113,8 +105,8 @@ class Simlm(EncoderDecoder):
 
     def replaced_inputs(
         self, batch: TokenBatch, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the loss of a generator that learns."""
+    ) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
+        """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked LM of a generator that learns."""
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
         encoder_mask = masking.whole_word(batch, rate, **how)
@@ -125,16 +117,15 @@ class Simlm(EncoderDecoder):
 
     def replace(
         self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, rates: tuple[float, ...], learn: bool = False
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Ids with the masked positions re-sampled; where the generator learns, its masked-LM loss as well."""
+    ) -> tuple[Tensor, dict[str, Prediction]]:
+        """Ids with the masked positions re-sampled; where the generator learns, its masked LM as well."""
         masked_ids = self.hide(batch, mask, generator, self.settings.mask_policy)
         at_most = max_masked(mask, *rates)
         if not learn:
             return self.generator.sample(batch, masked_ids, mask, generator, at_most), {}
         states = hidden_states(self.generator.model, batch, masked_ids)
         ids = self.generator.fill(states, batch, mask, generator, at_most)
-        loss, accuracy = predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)
-        return ids, {"generator_loss": loss, "generator_accuracy": accuracy}
+        return ids, {"generator": predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)}
 
 
 def replaced_share(batch: TokenBatch, ids: Tensor) -> Tensor:
@@ -160,17 +151,11 @@ class EncdecRtd(Simlm):
     cites = ("simlm", "clark2020")
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder", "detector")
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        settings: SimlmSettings,
-        generator_model: PreTrainedModel,
-    ):
-        super().__init__(model, tokenizer, settings, generator_model)
-        self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
+    def __init__(self, model: PreTrainedModel, *others: Any):
+        super().__init__(model, *others)
+        self.detector = ReplacedTokenHead(model.config.hidden_size, self.settings.init_seed).to(model.device)
 
-    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
         """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage here?"""
         logits, replaced = self.detector(states).float(), ids != batch.input_ids
         counted = (~batch.special).float()
@@ -180,4 +165,4 @@ class EncdecRtd(Simlm):
             counted = counted / counted.sum(1, keepdim=True).clamp(min=1)
             total = (~batch.special).any(1).sum().clamp(min=1)
         losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        return (losses * counted).sum() / total, accuracy
+        return Prediction((losses * counted).sum() / total, accuracy)

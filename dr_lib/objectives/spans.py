@@ -9,7 +9,7 @@ rest of the passage its positive; now and then the sentence stays in, so that sh
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.objectives.base import Settings, Source
+from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
 from dr_lib.tokens import Slice, Title, TokenBatch, TokenStore, concat_runs, padded_length, to_batch, truncate
 from dr_lib.training import RetrievalBatch, hash64
@@ -40,76 +40,48 @@ class IctSettings(ContrastiveSettings):
     Attributes:
         keep: chance that the sentence stays in its passage (Lee et al.: 0.1).
         shortest: pieces of the shortest sentence that is drawn where a passage has longer ones.
-        one_sentence: leave out passages of one sentence, which would have no rest ("exclude"), or ask with a random run
-            of their pieces, half of them at most ("span").
+
+    Passages of one sentence are left out: they would have no rest.
     """
 
     keep: float = Field(0.1, ge=0, le=1)
     shortest: int = Field(4, ge=1)
-    one_sentence: Literal["exclude", "span"] = "exclude"
 
 
 class Ict(Contrastive):
     """Find the passage that a sentence was taken from."""
 
-    settings_type: ClassVar[type[Settings]] = IctSettings
     cites = ("lee2019",)
+    settings: IctSettings
 
     @classmethod
     def batches(cls, settings: IctSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Sentences and the passages they were taken from."""
-        return IctBatches(settings, source).batch
+        """Sentences and what is left of their passages; each passage once an epoch, with another sentence each time.
 
-
-class IctBatches:
-    """Micro-step -> sentences and passages; each passage once an epoch, with another sentence each time.
-
-    Args:
-        settings: the method's parameters.
-        source: tokens of the passages, lengths, token budget, seed and tokenizer.
-
-    Raises:
-        InputError: no passage has a sentence to spare, or the budget holds no two pairs.
-    """
-
-    def __init__(self, settings: IctSettings, source: Source):
-        self.settings, self.source, self.store = settings, source, source.store
-        self.layout = {"max_length": source.max_length, "title": source.title}
-        self.sentences = Sentences.find(self.store, source.tokenizer, **self.layout, shortest=settings.shortest)
-        usable = np.flatnonzero(self._usable())
+        Raises:
+            InputError: no passage has a sentence to spare, or the budget holds no two pairs.
+        """
+        store, layout = source.store, source.layout
+        sentences = Sentences.find(store, source.tokenizer, **source.passages, shortest=settings.shortest)
+        usable = np.flatnonzero(sentences.counts > 1)
         if not len(usable):
-            fix = 'Set one_sentence to "span", take longer passages, or choose another method.'
+            fix = "Take longer passages, or choose another method."
             raise InputError("no passage has two sentences", where="ict", fix=fix)
-        tokens = source.query_length + source.max_length
-        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, len(usable))
-        self.visits = Visits(usable, pairs, source.seed)
+        visits = visit_pairs(usable, settings.batch_pairs, source, layout.query_length + layout.passage_length)
 
-    def batch(self, step: int) -> RetrievalBatch:
-        """The batch of a step, counted from 0 over all epochs."""
-        epoch, rows = self.visits.of(step)
-        queries, stays = self._queries(rows, epoch), self._lots(rows, epoch, 1) / 2.0**64 < self.settings.keep
-        limits = self.sentences.limits[rows]
-        left_out = Spans(rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end))
-        return RetrievalBatch(
-            spans_alone(self.store, queries, max_length=self.source.query_length),
-            passages_without(self.store, left_out, limits, **self.layout),
-            torch.from_numpy(rows),
-        )
+        def batch(step: int) -> RetrievalBatch:
+            epoch, rows = visits.of(step)
+            lots = [hash64(source.seed, epoch, rows, which) for which in (0, 1)]
+            queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
+            stays = lots[1] / 2.0**64 < settings.keep
+            left_out = Spans(rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end))
+            return RetrievalBatch(
+                spans_alone(store, queries, max_length=layout.query_length),
+                passages_without(store, left_out, limits, **source.passages),
+                torch.from_numpy(rows),
+            )
 
-    def _usable(self) -> np.ndarray:
-        if self.settings.one_sentence == "exclude":
-            return self.sentences.counts > 1
-        return self.sentences.limits - self.store.text_offsets[:-1] > 1
-
-    def _queries(self, rows: np.ndarray, epoch: int) -> Spans:
-        lots = self._lots(rows, epoch, 0)
-        sentence = self.sentences.draw(rows, lots)
-        begin, end = self.store.text_offsets[rows], self.sentences.limits[rows]
-        run, alone = random_runs(rows, begin, end, lots, self.source.query_length - 2), self.sentences.counts[rows] == 1
-        return Spans(rows, np.where(alone, run.begin, sentence.begin), np.where(alone, run.end, sentence.end))
-
-    def _lots(self, rows: np.ndarray, epoch: int, which: int) -> np.ndarray:
-        return hash64(self.source.seed, epoch, rows, which)
+        return batch
 
 
 class BfsSettings(ContrastiveSettings):
@@ -125,49 +97,36 @@ class BfsSettings(ContrastiveSettings):
 class Bfs(Contrastive):
     """Find a passage of the document that a lead sentence begins."""
 
-    settings_type: ClassVar[type[Settings]] = BfsSettings
     cites = ("chang2020",)
+    settings: BfsSettings
 
     @classmethod
     def batches(cls, settings: BfsSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Sentences of first passages, and other passages of the same documents."""
-        return BfsBatches(settings, source).batch
+        """Lead sentences and other passages; each document once an epoch, so that no other passage is right too.
 
+        Documents of one passage are left out. Where a collection holds some passages of a document only, the first that
+        it holds, and that has a body, leads. `passage_rows` are numbers of documents.
 
-class BfsBatches:
-    """Micro-step -> lead sentences and passages; each document once an epoch, so that no other passage is right too.
+        Raises:
+            InputError: no document has two passages, or the budget holds no two pairs.
+        """
+        store, layout = source.store, source.layout
+        sentences = Sentences.find(store, source.tokenizer, **source.passages, shortest=settings.shortest)
+        documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
+        every = np.arange(len(documents))
+        visits = visit_pairs(every, settings.batch_pairs, source, layout.query_length + layout.passage_length)
 
-    Documents of one passage are left out. Where a collection holds some passages of a document only, the first that it
-    holds, and that has a body, leads.
+        def batch(step: int) -> RetrievalBatch:
+            epoch, chosen = visits.of(step)
+            lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
+            queries = sentences.draw(documents.first(chosen), lots[0])
+            return RetrievalBatch(
+                spans_alone(store, queries, max_length=layout.query_length),
+                store.batch(documents.another(chosen, lots[1]), **source.passages, pad_to_multiple=16),
+                torch.from_numpy(chosen),
+            )
 
-    Args:
-        settings: the method's parameters.
-        source: tokens of the passages and their order in documents, lengths, token budget, seed and tokenizer.
-
-    Raises:
-        InputError: no document has two passages, or the budget holds no two pairs.
-    """
-
-    def __init__(self, settings: BfsSettings, source: Source):
-        self.source, self.store = source, source.store
-        self.layout = {"max_length": source.max_length, "title": source.title}
-        self.sentences = Sentences.find(self.store, source.tokenizer, **self.layout, shortest=settings.shortest)
-        self.documents = Documents.of(source.documents, source.positions, self.sentences.counts > 0)
-        tokens = source.query_length + source.max_length
-        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, tokens, len(self.documents))
-        self.visits = Visits(np.arange(len(self.documents)), pairs, source.seed)
-
-    def batch(self, step: int) -> RetrievalBatch:
-        """The batch of a step, counted from 0 over all epochs; `passage_rows` are numbers of documents."""
-        epoch, chosen = self.visits.of(step)
-        lots = [hash64(self.source.seed, epoch, chosen, which) for which in (0, 1)]
-        queries = self.sentences.draw(self.documents.first(chosen), lots[0])
-        passages = self.documents.another(chosen, lots[1])
-        return RetrievalBatch(
-            spans_alone(self.store, queries, max_length=self.source.query_length),
-            self.store.batch(passages, **self.layout, pad_to_multiple=16),
-            torch.from_numpy(chosen),
-        )
+        return batch
 
 
 class Visits:
@@ -200,6 +159,11 @@ class Visits:
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, epoch]).permutation(self.things)
+
+
+def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: int) -> Visits:
+    """Visits of as many things a step as were asked for, or as fill the budget with pairs of so many tokens."""
+    return Visits(things, pairs_at_once(wanted, source.tokens_per_batch, tokens, len(things)), source.seed)
 
 
 @dataclass(frozen=True)
@@ -331,20 +295,6 @@ class Sentences:
         counts = (self.offsets[rows + 1] - self.offsets[rows]).astype(np.uint64)
         number = self.offsets[rows] + (lots % counts).astype(np.int64)
         return Spans(rows, self.begin[number], self.end[number])
-
-
-def random_runs(rows: np.ndarray, begin: np.ndarray, end: np.ndarray, lots: np.ndarray, longest: int) -> Spans:
-    """A run of pieces from each stretch of text: half of it, but at most `longest`; every place equally likely.
-
-    Args:
-        rows: `[batch]` integers, rows of the store.
-        begin, end: `[batch]` int64, places in `text_ids`, at least two pieces apart.
-        lots: `[batch]` whole numbers.
-        longest: most pieces of a run.
-    """
-    pieces = np.minimum((end - begin) // 2, longest)
-    start = begin + (lots % (end - begin - pieces + 1).astype(np.uint64)).astype(np.int64)
-    return Spans(rows, start, start + pieces)
 
 
 def spans_alone(store: TokenStore, spans: Spans, *, max_length: int, pad_to_multiple: int = 8) -> TokenBatch:

@@ -179,7 +179,7 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
         "objective__weighting": "tfidf",
         "objective__shared_decoder": True,
     },
-    "ict, spans": {"objective": "ict", "objective__one_sentence": "span"},
+    "ict, always in": {"objective": "ict", "objective__keep": 1.0},
     "paq, projection": {"objective": "paq", "objective__projection": True},
     "pair, paper": {
         "objective": "pair",

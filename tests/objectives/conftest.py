@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking, objectives
-from dr_lib.tokens import TokenBatch, TokenStore, TokenValues
+from dr_lib.tokens import Layout, TokenBatch, TokenStore, TokenValues
 from dr_lib.training import Examples
 
 
@@ -164,9 +164,14 @@ def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, 
 def source(corpus, every_material, tiny_tokenizer) -> objectives.Source:
     """All that the batches of any method are made from; a batch holds several passages of each document."""
     return objectives.Source(
-        corpus, tokens_per_batch=1024, max_length=48, query_length=16, documents=DOCUMENTS, positions=POSITIONS,
-        materials=every_material, tokenizer=tiny_tokenizer,
-    )  # fmt: skip
+        corpus,
+        Layout(passage_length=48, query_length=16),
+        tokens_per_batch=1024,
+        documents=DOCUMENTS,
+        positions=POSITIONS,
+        materials=every_material,
+        tokenizer=tiny_tokenizer,
+    )
 
 
 @pytest.fixture(scope="session")

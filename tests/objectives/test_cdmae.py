@@ -11,7 +11,7 @@ from dr_lib import masking, objectives
 from dr_lib.errors import InputError
 from dr_lib.materials.importances import write_importances
 from dr_lib.materials.ngrams import count_ngrams
-from dr_lib.tokens import TokenBatch
+from dr_lib.tokens import Layout, TokenBatch
 
 
 @pytest.fixture
@@ -191,9 +191,8 @@ def test_a_method_asks_for_the_importances_that_its_settings_describe():
 def test_batches_carry_the_importance_of_every_piece(store, tmp_path, title):
     counts = count_ngrams(store, tmp_path / "counts", progress=False)
     values = write_importances(counts, store, tmp_path / "importances" / "values", progress=False)
-    source = objectives.Source(
-        store, tokens_per_batch=80, max_length=20, title=title, materials={"importances": tmp_path / "importances"}
-    )
+    layout, materials = Layout(passage_length=20, title=title), {"importances": tmp_path / "importances"}
+    source = objectives.Source(store, layout, tokens_per_batch=80, materials=materials)
     method, settings = objectives.method("cdmae"), objectives.parameters("cdmae")
     batches = method.batches(settings, source)
     for step in range(8):
@@ -206,6 +205,6 @@ def test_batches_carry_the_importance_of_every_piece(store, tmp_path, title):
 
 
 def test_importances_that_were_not_made_are_named(store):
-    source = objectives.Source(store, tokens_per_batch=80, max_length=20)
+    source = objectives.Source(store, Layout(passage_length=20), tokens_per_batch=80)
     with pytest.raises(InputError, match="importances"):
         objectives.method("cdmae").batches(objectives.parameters("cdmae"), source)

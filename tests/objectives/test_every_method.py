@@ -52,9 +52,11 @@ def odd_batch(name, batches):
 
 
 def test_long_passages_are_cut_to_the_limit(odd_batch, source, corpus):
-    lengths = corpus.lengths(10**6, source.title)
-    assert [row for row, length in enumerate(lengths) if length <= source.max_length] == [SINGLE_PIECE]
-    assert len(odd_batch) > 1 and all(texts.input_ids.shape[1] <= source.max_length for texts in sequences(odd_batch))
+    lengths = corpus.lengths(10**6, source.layout.title)
+    assert [row for row, length in enumerate(lengths) if length <= source.layout.passage_length] == [SINGLE_PIECE]
+    assert len(odd_batch) > 1 and all(
+        texts.input_ids.shape[1] <= source.layout.passage_length for texts in sequences(odd_batch)
+    )
 
 
 def test_the_same_seed_gives_the_same_weights(name, make, batches, seeded):

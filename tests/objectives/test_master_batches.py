@@ -8,7 +8,7 @@ import torch
 from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.objectives.master import Master, MasterBatch, longest_word, next_passages
-from dr_lib.tokens import TokenStore, TokenValues
+from dr_lib.tokens import Layout, TokenStore, TokenValues
 
 DOCUMENTS, POSITIONS = np.array([0, 0, 1, 0, 2, 1]), np.array([5, 0, 0, 2, 0, 1])
 FOLLOWS = {1: 3, 3: 0, 2: 5}  # by document and position; 0, 5 and 4 are the last of theirs
@@ -35,9 +35,9 @@ def folders(store, sentences, tiny_tokenizer, tmp_path_factory):
 @pytest.fixture
 def source(store, folders):
     def build(**changes):
-        options = {"store": store, "tokens_per_batch": 120, "max_length": 32, "documents": DOCUMENTS,
-                   "positions": POSITIONS, "materials": folders, "seed": 3}  # fmt: skip
-        return objectives.Source(**(options | changes))
+        order = {"documents": DOCUMENTS, "positions": POSITIONS}
+        options = {"layout": Layout(passage_length=32), "tokens_per_batch": 120, "materials": folders, "seed": 3}
+        return objectives.Source(store, **(order | options | changes))
 
     return build
 
@@ -142,7 +142,7 @@ def test_a_passage_without_questions_has_nothing_to_recover(batches):
 
 def test_a_passage_without_continuation_takes_its_own_text(batches, folders):
     store = TokenStore.open(folders["continuations"] / "store")
-    roomy = {"max_length": 64, "tokens_per_batch": 256}
+    roomy = {"layout": Layout(passage_length=64), "tokens_per_batch": 256}
     for passage, (batch, row) in epoch_of(batches(roomy))[0].items():
         first, last = OFFSETS["continuations"][passage : passage + 2]
         own = real(batch.passages, row)
@@ -152,7 +152,7 @@ def test_a_passage_without_continuation_takes_its_own_text(batches, folders):
 
 
 def test_long_texts_are_cut_to_windows_that_move_from_epoch_to_epoch(batches, folders):
-    get = batches({"max_length": 10, "tokens_per_batch": 60})
+    get = batches({"layout": Layout(passage_length=10), "tokens_per_batch": 60})
     store, steps, windows = TokenStore.open(folders["continuations"] / "store"), 0, set()
     whole = texts_of(store, OFFSETS["continuations"][3])
     assert len(whole) > 10

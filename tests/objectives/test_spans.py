@@ -9,7 +9,7 @@ import pytest
 from dr_lib.errors import InputError
 from dr_lib.objectives import spans as spans_module
 from dr_lib.objectives.contrastive import pairs_at_once
-from dr_lib.objectives.spans import Documents, Sentences, Spans, Visits, passages_without, random_runs, spans_alone
+from dr_lib.objectives.spans import Documents, Sentences, Spans, Visits, passages_without, spans_alone
 from dr_lib.tokens import TokenStore
 
 PASSAGES = [
@@ -144,16 +144,6 @@ def test_an_empty_span_leaves_the_passage_as_every_method_reads_it(max_length, t
     plain = told.batch(ROWS, max_length=max_length, pad_to_multiple=16)
     for name in ("input_ids", "attention_mask", "token_type_ids", "special", "word_start", "rows"):
         assert (getattr(whole, name) == getattr(plain, name)).all()
-
-
-def test_a_run_is_half_of_the_text_at_most_and_lies_inside(told):
-    lots = np.random.default_rng(1).integers(0, 2**63, 500).astype(np.uint64)
-    begin, end = np.full(500, 10), np.full(500, 21)
-    runs = random_runs(np.zeros(500, int), begin, end, lots, longest=30)
-    assert set(runs.end - runs.begin) == {5}
-    assert set(runs.begin) == set(range(10, 17))
-    assert set((lambda run: run.end - run.begin)(random_runs(begin, begin, end, lots, longest=3))) == {3}
-    assert set((lambda run: run.end - run.begin)(random_runs(begin, begin, begin + 2, lots, longest=3))) == {1}
 
 
 def test_a_store_of_another_tokenizer_is_refused(told, tiny_tokenizer):

@@ -4,8 +4,6 @@ After Shen et al. 2022 (LexMAE) and the bag-of-words term of DupMAE, in its simp
 practice/adding-an-objective.
 """
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -13,7 +11,7 @@ from torch.nn import functional
 
 from dr_lib import masking
 from dr_lib.models import hidden_states, lm_head
-from dr_lib.objectives import MaskedObjective, MaskedSettings, Settings, predict_tokens, report
+from dr_lib.objectives import MaskedObjective, MaskedSettings, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
@@ -32,7 +30,6 @@ class BagOfWordsSettings(MaskedSettings):
 class BagOfWords(MaskedObjective):
     """Masked LM, and a vocabulary distribution at the first position that should cover every token of the passage."""
 
-    settings_type: ClassVar[type[Settings]] = BagOfWordsSettings
     settings: BagOfWordsSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

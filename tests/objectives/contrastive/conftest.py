@@ -8,7 +8,7 @@ import pytest
 
 from dr_lib import objectives
 from dr_lib.objectives import Source
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import Layout, TokenStore
 from dr_lib.training import Examples
 
 MATERIALS = {"paq": "paq_pairs", "reddit": "reddit_pairs", "pair": "pseudo_labels"}
@@ -47,12 +47,23 @@ def pairs_folder(tiny_tokenizer, sentences, collection, tmp_path_factory):
 
 @pytest.fixture
 def source_with(collection, pairs_folder, tiny_tokenizer):
-    """Make a source: `source_with(max_length=16)`."""
+    """Make a source: `source_with(seed=1, passage_length=16)`; what `Source` does not know is part of its layout."""
     made = Source(
-        collection, tokens_per_batch=320, max_length=40, query_length=12, seed=3, documents=DOCUMENTS,
-        positions=POSITIONS, materials=dict.fromkeys(MATERIALS.values(), pairs_folder), tokenizer=tiny_tokenizer,
-    )  # fmt: skip
-    return lambda **changes: replace(made, **changes)
+        collection,
+        Layout(passage_length=40, query_length=12),
+        tokens_per_batch=320,
+        seed=3,
+        documents=DOCUMENTS,
+        positions=POSITIONS,
+        materials=dict.fromkeys(MATERIALS.values(), pairs_folder),
+        tokenizer=tiny_tokenizer,
+    )
+
+    def change(**changes):
+        layout = {key: changes.pop(key) for key in list(changes) if key in Layout.model_fields}
+        return replace(made, layout=made.layout.model_copy(update=layout), **changes)
+
+    return change
 
 
 @pytest.fixture

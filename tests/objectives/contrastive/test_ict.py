@@ -22,9 +22,8 @@ def without(text: list[int], part: list[int]) -> list[list[int]]:
     return [text[:start] + text[start + len(part) :] for start in starts]
 
 
-@pytest.mark.parametrize("values", [{}, {"one_sentence": "span"}])
-def test_the_query_is_a_sentence_and_the_passage_is_what_is_left(values, batches_of, collection):
-    of = batches_of("ict", {"query_length": 40}, keep=0.0, **values)
+def test_the_query_is_a_sentence_and_the_passage_is_what_is_left(batches_of, collection):
+    of = batches_of("ict", {"query_length": 40}, keep=0.0)
     for step in range(6):
         batch = of(step)
         assert torch.equal(batch.queries.rows, batch.passage_rows)
@@ -47,14 +46,9 @@ def test_one_sentence_in_ten_stays(batches_of, collection):
     assert np.mean(stayed) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / len(stayed)))
 
 
-def test_passages_of_one_sentence_are_left_out_or_asked_by_a_run(batches_of):
-    def seen(**values) -> set[int]:
-        of = batches_of("ict", **values)
-        return {row for step in range(60) for row in of(step).passage_rows.tolist()}
-
-    assert not {1, 4, 10} & seen()
-    assert 1 in seen(one_sentence="span")
-    assert not {4, 10} & seen(one_sentence="span")  # one piece, and none: there would be no rest
+def test_passages_of_one_sentence_are_left_out(batches_of):
+    of = batches_of("ict")
+    assert not {1, 4, 10} & {row for step in range(60) for row in of(step).passage_rows.tolist()}
 
 
 def test_a_passage_is_asked_with_other_sentences_in_other_epochs(batches_of):
@@ -102,5 +96,5 @@ def test_a_passage_that_comes_twice_is_no_negative_of_itself(make_loud, batches_
 
 
 def test_a_collection_of_single_sentences_is_refused_with_the_way_out(batches_of):
-    with pytest.raises(InputError, match=r'no passage has two sentences\. Set one_sentence to "span"'):
-        batches_of("ict", {"max_length": 6})
+    with pytest.raises(InputError, match="no passage has two sentences"):
+        batches_of("ict", {"passage_length": 6})
