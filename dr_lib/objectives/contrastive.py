@@ -17,7 +17,7 @@ from dr_lib import losses
 from dr_lib.errors import InputError
 from dr_lib.models import encode_in_chunks, first_states
 from dr_lib.objectives.base import Objective, Settings, Source
-from dr_lib.tokens import Layout, TokenBatch, TokenStore
+from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import Examples, RetrievalBatch, RetrievalBatches, gather_batch
 
 
