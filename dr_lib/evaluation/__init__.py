@@ -1,63 +1,24 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
-from dr_lib.evaluation.dialogue import (
-    DialogueSettings,
-    candidate_scores,
-    dialogue,
-    evaluate_candidates,
-    rank_candidates,
-)
+from dr_lib.evaluation.dialogue import DialogueSettings, dialogue
 from dr_lib.evaluation.index_cost import IndexCost
-from dr_lib.evaluation.measures import (
-    BY_ANSWER,
-    BY_JUDGEMENT,
-    Scores,
-    answer_accuracy,
-    check_measures,
-    evaluate,
-    evaluate_split,
-    scores,
-)
+from dr_lib.evaluation.measures import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, scores
 from dr_lib.evaluation.nlu import (
     TASKS,
-    NluBatch,
     NluSettings,
     NluSplit,
     NluTask,
-    SentenceClassifier,
-    finetune_nlu,
     load_nlu,
     measure_difference,
     measure_interval,
     nlu,
     nlu_file,
-    steps_for,
-    task_of,
 )
 from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
-from dr_lib.evaluation.papers import (
-    PAPERS,
-    Check,
-    Claim,
-    Compare,
-    Paper,
-    Table,
-    load_paper,
-    load_papers,
-    number,
-    row_label,
-)
-from dr_lib.evaluation.pipeline_checks import (
-    also_in,
-    pipeline_checks,
-    positive_first,
-    ranking_on_lists,
-    share_above,
-    share_marked,
-    teacher_on_lists,
-)
-from dr_lib.evaluation.question_overlap import NearestQuestions, Stratum, nearest_questions, stratify
-from dr_lib.evaluation.similarity import POSITIVE_NEGATIVE, POSITIVE_QUERY, passage_similarities, similarities
+from dr_lib.evaluation.papers import Check, Claim, Compare, Paper, Table, load_paper, load_papers
+from dr_lib.evaluation.pipeline_checks import pipeline_checks
+from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions, stratify
+from dr_lib.evaluation.similarity import similarities
 from dr_lib.evaluation.statistics import (
     AverageInterval,
     Interval,
@@ -72,11 +33,6 @@ from dr_lib.evaluation.statistics import (
 from dr_lib.evaluation.verdicts import Case, PairResult, Verdict, flips, verdict
 
 __all__ = [
-    "BY_ANSWER",
-    "BY_JUDGEMENT",
-    "PAPERS",
-    "POSITIVE_NEGATIVE",
-    "POSITIVE_QUERY",
     "TASKS",
     "AverageInterval",
     "Case",
@@ -87,29 +43,22 @@ __all__ = [
     "IndexCost",
     "Interval",
     "NearestQuestions",
-    "NluBatch",
     "NluSettings",
     "NluSplit",
     "NluTask",
     "PairResult",
     "Paper",
     "Scores",
-    "SentenceClassifier",
-    "Stratum",
     "Table",
     "Verdict",
-    "also_in",
     "answer_accuracy",
     "average_interval",
     "bootstrap_interval",
     "bootstrap_intervals",
-    "candidate_scores",
     "check_measures",
     "dialogue",
     "evaluate",
-    "evaluate_candidates",
     "evaluate_split",
-    "finetune_nlu",
     "flips",
     "holm",
     "load_nlu",
@@ -120,27 +69,16 @@ __all__ = [
     "nearest_questions",
     "nlu",
     "nlu_file",
-    "number",
     "page_ids",
     "page_qrels",
     "page_ranking",
     "paired_difference",
-    "passage_similarities",
     "pipeline_checks",
-    "positive_first",
     "r_precision",
     "randomisation_tests",
-    "rank_candidates",
-    "ranking_on_lists",
-    "row_label",
     "scores",
-    "share_above",
-    "share_marked",
     "similarities",
     "smallest_detectable_difference",
-    "steps_for",
     "stratify",
-    "task_of",
-    "teacher_on_lists",
     "verdict",
 ]

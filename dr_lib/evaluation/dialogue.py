@@ -6,9 +6,8 @@ above it, so equal vectors score the worst rank; a candidate with the very text 
 are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). Page of the book: ideas/evaluation.
 """
 
-import tempfile
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -24,7 +23,72 @@ from dr_lib.stages import stage
 from dr_lib.tokens import Side, TokenStore
 from dr_lib.training import machine
 
-CONTEXT_LENGTH = 256
+
+class DialogueSettings(Settings):
+    """Rank each dialogue's own candidates with the retriever (DPR-PAQ, Table 3).
+
+    Args:
+        folder: as `collections.load_candidates` takes it, such as "topical-chat".
+        split: "dev" or "test".
+        limit: only the first so many contexts; None takes all.
+        context_length: longest context in pieces (DPR-PAQ: 256).
+        side: the end that a long context loses.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
+    folder: str
+    split: str = "test"
+    limit: int | None = Field(default=None, gt=0)
+    context_length: int = Field(default=256, gt=3)
+    side: Side = "left"
+
+
+@stage()
+def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSettings) -> None:
+    """`scores.json`: "R@1" and "MRR" of every context among its own candidates; `data` is their file, for the key."""
+    places = [one for one in (retriever / "model", retriever / "passage_model") if one.is_dir()]
+    readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
+    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
+    scores = evaluate_candidates(readers[0], readers[-1], dialogues, settings, folder / "checkpoint-vectors")
+    scores.save(folder / "scores.json")
+
+
+def evaluate_candidates(
+    context_encoder: DenseEncoder,
+    encoder: DenseEncoder,
+    dialogues: CandidateSet,
+    settings: DialogueSettings,
+    folder: Path,
+    **options: Any,
+) -> Scores:
+    """Encode a set's contexts and distinct responses, and score it.
+
+    Args:
+        context_encoder: of the contexts.
+        encoder: of the responses, cut to its `passage_length`; mostly the same.
+        dialogues: contexts with candidates.
+        settings: how contexts are cut.
+        folder: where tokens and vectors are kept.
+        options: further ones of `retrieval.encode`.
+
+    Raises:
+        InputError: a context longer than the encoder has positions, or encoders of different widths.
+    """
+    vectors = []
+    cuts = (
+        {"max_length": settings.context_length, "side": settings.side},
+        {"max_length": encoder.settings.passage_length},
+    )
+    sides = zip(
+        (context_encoder, encoder), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True
+    )
+    for reader, texts, name, cut in sides:
+        rows = datasets.Dataset.from_dict({"text": texts})
+        store = TokenStore.build(rows, reader.tokenizer, folder / name, columns=("text",), progress=False)
+        shape = {"title": "none", "normalise": reader.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
+        vectors.append(encode(reader, store, folder / f"{name}.npy", **shape, **cut, **options))
+    ranks = rank_candidates(*vectors, dialogues.candidates, dialogues.correct)
+    return Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks})
 
 
 def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -55,97 +119,3 @@ def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndar
     scores = exact_scores(np.ascontiguousarray(contexts, np.float32), texts, rows)
     wrong = (candidates >= 0) & (candidates != correct[:, None])
     return 1 + (wrong & (scores[:, 1:] >= scores[:, :1])).sum(axis=1)
-
-
-def candidate_scores(ranks: np.ndarray, query_ids: list[str]) -> Scores:
-    """R@1 and MRR of each context from the rank of its right candidate.
-
-    Example:
-        >>> candidate_scores(np.array([1, 4]), ["a", "b"]).values
-        {'R@1': array([1., 0.], dtype=float32), 'MRR': array([1.  , 0.25], dtype=float32)}
-    """
-    return Scores(query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks})
-
-
-def evaluate_candidates(
-    encoder: DenseEncoder,
-    dialogues: CandidateSet,
-    *,
-    context_encoder: DenseEncoder | None = None,
-    context_length: int = CONTEXT_LENGTH,
-    side: Side = "left",
-    tokens_per_batch: int = 8_192,
-    precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
-    folder: Path | None = None,
-    progress: bool = True,
-) -> Scores:
-    """Encode a set's contexts and distinct responses, and score it.
-
-    Args:
-        encoder: of the responses, cut to its `passage_length`; and of the contexts where these have none of their own.
-        dialogues: contexts with candidates.
-        context_encoder: a second encoder, for contexts.
-        context_length: longest context in tokens, special tokens included.
-        side: the end that a long context loses.
-        tokens_per_batch, precision: of encoding, as in `retrieval.encode`.
-        folder: where tokens and vectors are kept; a temporary one if None.
-        progress: show bars.
-
-    Raises:
-        InputError: a context longer than the encoder has positions, or encoders of different widths.
-    """
-    with tempfile.TemporaryDirectory(prefix="candidates-") as scratch:
-        place = Path(folder or scratch)
-        shape = {"title": "none", "tokens_per_batch": tokens_per_batch, "precision": precision, "progress": progress}
-        length = encoder.settings.passage_length
-        texts = _encode(encoder, dialogues.texts, place / "texts", max_length=length, **shape)
-        reader = context_encoder or encoder
-        contexts = _encode(
-            reader, dialogues.contexts, place / "contexts", max_length=context_length, side=side, **shape
-        )
-        ranks = rank_candidates(contexts, texts, dialogues.candidates, dialogues.correct)
-    return candidate_scores(ranks, dialogues.query_ids)
-
-
-def _encode(encoder: DenseEncoder, texts: list[str], place: Path, **options: object) -> np.ndarray:
-    rows = datasets.Dataset.from_dict({"text": texts})
-    store = TokenStore.build(rows, encoder.tokenizer, place / "tokens", columns=("text",), progress=False)
-    return encode(encoder, store, place / "vectors.npy", normalise=encoder.settings.normalise, **options)
-
-
-class DialogueSettings(Settings):
-    """Rank each dialogue's own candidates with the retriever (DPR-PAQ, Table 3).
-
-    Args:
-        folder: as `collections.load_candidates` takes it, such as "topical-chat".
-        split: "dev" or "test".
-        limit: only the first so many contexts; None takes all.
-        context_length: longest context in pieces (DPR-PAQ: 256).
-        side: the end that a long context loses.
-    """
-
-    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
-    folder: str
-    split: str = "test"
-    limit: int | None = Field(default=None, gt=0)
-    context_length: int = Field(default=256, gt=3)
-    side: Literal["left", "right"] = "left"
-
-
-@stage()
-def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSettings) -> None:
-    """`scores.json`: "R@1" and "MRR" of every context among its own candidates; `data` is their file, for the key."""
-    context_encoder, *other = (
-        DenseEncoder.from_pretrained(place, device=machine.device())
-        for place in (retriever / "model", retriever / "passage_model")
-        if place.is_dir()
-    )
-    scores = evaluate_candidates(
-        other[0] if other else context_encoder,
-        load_candidates(settings.folder, settings.split, limit=settings.limit),
-        context_encoder=context_encoder,
-        context_length=settings.context_length,
-        side=settings.side,
-        tokens_per_batch=machine.encoding_budget(),
-    )
-    scores.save(folder / "scores.json")

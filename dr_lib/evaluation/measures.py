@@ -9,8 +9,8 @@ The rules, which differ between tools and move numbers:
   passage (as `trec_eval -c`). Queries of the run without any judgement are left out.
 - **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest grade on. It is 1 where
   judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for TREC DL 2019 and 2020, whose grade 1 means "on
-  the topic, no answer"; SimLM's code does the same. It matters: BM25 on TREC DL 2019 has an MRR@10 near 98 at grade 1
-  and near 80 at grade 2. nDCG takes the grade itself as gain, in trec_eval's form, whatever the lowest grade.
+  the topic, no answer"; SimLM's code does the same. It matters: in a sample of TREC DL 2019 (5,000 passages) BM25 loses
+  18 points of MRR@10 from grade 1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case.
 - **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
   the number of passages relevant to the query. Pages in place of passages: `page_measures.py`.
@@ -112,10 +112,10 @@ class Scores:
         """The inverse of `to_dict`; what cannot be unpacked raises `InputError`."""
         try:
             columns = {name: np.frombuffer(_unpack(text), "<f4") for name, text in packed["values"].items()}
-            return cls(json.loads(_unpack(packed["queries"])), columns)
-        except (KeyError, TypeError, AttributeError, ValueError, zlib.error) as error:
-            if isinstance(error, InputError):
-                raise
+            return cls(["".join([query]) for query in json.loads(_unpack(packed["queries"]))], columns)
+        except InputError as error:
+            raise InputError(error.problem, where=where, fix=error.fix) from None
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError, zlib.error) as error:
             raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
 
     def save(self, path: Path) -> None:

@@ -83,6 +83,53 @@ TASKS = {
 }
 
 
+class NluSettings(Settings):
+    """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
+
+    Args:
+        task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
+        folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
+        train, split: the files trained on and measured on; the test files of GLUE come without answers.
+        train_rows: only the first so many training rows; None takes all.
+        epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
+            or 32, rates of 2e-5 to 5e-5.
+        length: longest sequence in pieces.
+        dropout: of the head; that of the encoder is the recipe's.
+    """
+
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})  # the stage gets the files themselves
+    task: str
+    folder: str
+    train: str = "train"
+    split: str = "dev"
+    train_rows: int | None = Field(default=None, gt=0)
+    epochs: float = Field(default=3.0, gt=0)
+    batch_rows: int = Field(default=32, gt=0)
+    learning_rate: float = Field(default=2e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, le=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+    length: int = Field(default=128, gt=3)
+    dropout: float = Field(default=0.1, ge=0, le=1)
+
+
+@stage(resumable=True)
+def nlu(
+    folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int
+) -> None:
+    """`scores.json`: a row's class or score as predicted and as it is, and for classes whether it is right; `log.json`.
+
+    Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
+    """
+    place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
+    encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
+    rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
+    work = folder / "checkpoint-work"
+    finetune_nlu(encoder, load_tokenizer(place), rows.first(task.train_rows), unseen, task, work, seed=seed).save(
+        folder / "scores.json"
+    )
+    shutil.copy(work / "training" / "log.json", folder / "log.json")
+
+
 @dataclass(frozen=True, eq=False)
 class NluSplit:
     """The rows of one file.
@@ -215,12 +262,10 @@ def finetune_nlu(
     tokenizer: PreTrainedTokenizerFast,
     train_split: NluSplit,
     test_split: NluSplit,
-    settings: TrainSettings,
+    settings: NluSettings,
     folder: Path,
     *,
-    batch_rows: int = 32,
-    max_length: int = 128,
-    dropout: float = 0.1,
+    seed: int = 0,
     progress: bool = True,
 ) -> Scores:
     """Fine-tune a copy of `encoder` on one split of a task and read another with it.
@@ -229,43 +274,34 @@ def finetune_nlu(
         encoder: a masked LM or bare encoder, left as it is.
         tokenizer: its own.
         train_split, test_split: of one task, see `load_nlu`.
-        settings: of the training; `steps_for` turns epochs into steps.
+        settings: of the training.
         folder: of token stores, checkpoints and log; a run that was cut off continues there.
-        batch_rows: rows of a batch.
-        max_length: longest sequence in tokens, special tokens included.
-        dropout: of the head.
+        seed: of the head's first weights and the order of rows.
         progress: show bars.
 
     Returns:
         "predicted" and "actual" of every row of `test_split`, numbers of classes or scores in the task's own scale, and
-        for classes "accuracy", 0 or 1. `measure` makes one number of them.
+        for classes "accuracy", 0 or 1. `MEASURES` make one number of them.
 
     Raises:
         InputError: a batch larger than the training split, or a model that is too short.
     """
-    task, stores = train_split.task, {}
+    task, stores, batch_rows = train_split.task, {}, settings.batch_rows
     if batch_rows > len(train_split):
         problem = f"batches of {batch_rows} rows, but only {len(train_split)} to train on"
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     for name, split in (("train", train_split), ("test", test_split)):
         columns = tuple(split.texts.column_names)
         stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns, progress=progress)
-    classifier = SentenceClassifier(encoder, task, dropout=dropout, seed=settings.seed)
-    batches = _batches(stores["train"], train_split, batch_rows, max_length, settings.seed)
-    train(classifier, batches, settings, folder / "training", title=task.name, progress=progress)
-    columns = {"predicted": predict(classifier, stores["test"], max_length), "actual": test_split.targets}
+    classifier = SentenceClassifier(encoder, task, dropout=settings.dropout, seed=seed)
+    batches = _batches(stores["train"], train_split, batch_rows, settings.length, seed)
+    steps = max(1, round(settings.epochs * (len(train_split) // batch_rows)))  # full batches only
+    shared = settings.model_dump(include={"learning_rate", "warmup", "weight_decay"})
+    numbers = TrainSettings(steps=steps, seed=seed, **shared)
+    train(classifier, batches, numbers, folder / "training", title=task.name, progress=progress)
+    columns = {"predicted": predict(classifier, stores["test"], settings.length), "actual": test_split.targets}
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if task.classes else {}
     return Scores([str(row) for row in range(len(test_split))], columns)
-
-
-def steps_for(rows: int, batch_rows: int, epochs: float) -> int:
-    """Updates that `epochs` passes over the rows take, full batches only, at least 1.
-
-    Example:
-        >>> steps_for(rows=100, batch_rows=32, epochs=3)
-        9
-    """
-    return max(1, round(epochs * (rows // batch_rows)))
 
 
 @torch.inference_mode()
@@ -412,58 +448,3 @@ def _same_rows(runs: Sequence[Scores]) -> int:
     if not runs or any(not np.array_equal(one, actual[0]) for one in actual):
         raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
     return len(actual[0])
-
-
-class NluSettings(Settings):
-    """Fine-tune the pre-trained encoder on a task of language understanding (MASTER, Table 7).
-
-    Args:
-        task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
-        folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
-        train, split: the files trained on and measured on; the test files of GLUE come without answers.
-        train_rows: only the first so many training rows; None takes all.
-        epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
-            or 32, rates of 2e-5 to 5e-5.
-        length: longest sequence in pieces.
-        dropout: of the head; that of the encoder is the recipe's.
-    """
-
-    unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})  # the stage gets the files themselves
-    task: str
-    folder: str
-    train: str = "train"
-    split: str = "dev"
-    train_rows: int | None = Field(default=None, gt=0)
-    epochs: float = Field(default=3.0, gt=0)
-    batch_rows: int = Field(default=32, gt=0)
-    learning_rate: float = Field(default=2e-5, gt=0)
-    warmup: float = Field(default=0.1, ge=0, le=1)
-    weight_decay: float = Field(default=0.01, ge=0)
-    length: int = Field(default=128, gt=3)
-    dropout: float = Field(default=0.1, ge=0, le=1)
-
-
-@stage(resumable=True)
-def nlu(
-    folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int
-) -> None:
-    """`scores.json`: a row's class or score as predicted and as it is, and for classes whether it is right; `log.json`.
-
-    Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
-    """
-    place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
-    encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
-    rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
-    rows = rows.first(task.train_rows)
-    settings = TrainSettings(
-        steps=steps_for(len(rows), task.batch_rows, task.epochs),
-        learning_rate=task.learning_rate,
-        warmup=task.warmup,
-        weight_decay=task.weight_decay,
-        seed=seed,
-    )
-    work = folder / "checkpoint-work"
-    options = {"batch_rows": task.batch_rows, "max_length": task.length, "dropout": task.dropout}
-    result = finetune_nlu(encoder, load_tokenizer(place), rows, unseen, settings, work, **options)
-    shutil.copy(work / "training" / "log.json", folder / "log.json")
-    result.save(folder / "scores.json")

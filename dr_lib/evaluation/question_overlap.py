@@ -4,7 +4,7 @@ The distance is Levenshtein's over words: lower-cased runs of letters and digits
 verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool are searched, and the
 result is exact: two questions of m and n words that share s of them are at least max(m, n) - s apart, so only those
 whose bound is below the best distance found are computed. That needs some 20 bytes a word of the pool and, on one
-core, about 10 ms a question for a pool of 100,000. For a pool of many millions give `candidates`.
+core, about 10 ms a question for a pool of 100,000.
 Page of the book: ideas/evaluation.
 """
 
@@ -39,18 +39,15 @@ class NearestQuestions:
         return self.distances == 0
 
 
-def nearest_questions(
-    questions: Sequence[str], pool: Sequence[str], candidates: np.ndarray | None = None
-) -> NearestQuestions:
+def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQuestions:
     """Find the question of the pool with the smallest edit distance to each question.
 
     Args:
         questions: e.g. test questions.
         pool: e.g. generated questions, at least one.
-        candidates: `[questions, any]` int, rows of the pool to look at (-1: none); None looks at all.
 
     Raises:
-        InputError: an empty pool, or candidates that do not fit.
+        InputError: an empty pool.
 
     Example:
         >>> found = nearest_questions(["Who wrote Emma?"], ["who sang this song", "who wrote Emma in 1815", "when"])
@@ -59,19 +56,8 @@ def nearest_questions(
     """
     if not len(pool):
         raise InputError("no question to compare with", where="pool", fix="Give at least one.")
-    if candidates is not None and not _fit(candidates, len(questions), len(pool)):
-        fix = "Give rows of the pool for each question, at least one."
-        raise InputError(f"candidates of shape {candidates.shape} do not fit", where="candidates", fix=fix)
     index = _Pool(pool)
-    best = np.empty((len(questions), 2), np.int64)
-    for place, question in enumerate(questions):
-        coded = index.encode(question)
-        if candidates is None:
-            best[place] = index.nearest(coded)
-        else:
-            rows = candidates[place][candidates[place] >= 0]
-            distances = index.distances(coded, rows)
-            best[place] = distances.min(), rows[distances.argmin()]
+    best = np.array([index.nearest(index.encode(question)) for question in questions], np.int64).reshape(-1, 2)
     return NearestQuestions(best[:, 0], best[:, 1])
 
 
@@ -101,39 +87,23 @@ def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) ->
     return line[np.arange(len(texts)), lengths].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Stratum:
-    """Questions on which two retrievers agree or differ (a cell of DPR-PAQ's Table 5).
+def stratify(distances: np.ndarray, first: np.ndarray, second: np.ndarray) -> dict[tuple[bool, bool], np.ndarray]:
+    """The distances of the questions that both retrievers answer, only the first, only the second, and neither.
 
-    Attributes:
-        first, second: whether each retriever found a relevant passage.
-        questions: how many such questions there are.
-        distance: their mean edit distance in words; None where there is none.
-    """
-
-    first: bool
-    second: bool
-    questions: int
-    distance: float | None
-
-
-def stratify(distances: np.ndarray, first: np.ndarray, second: np.ndarray) -> list[Stratum]:
-    """Mean distance where both retrievers succeed, only the first, only the second, and neither.
+    The cells of DPR-PAQ's Table 5, by whether the first and whether the second succeeds.
 
     Args:
         distances: `[questions]`.
         first, second: `[questions]`, success of each retriever (0 or 1, such as "accuracy@20" per query).
 
     Example:
-        >>> stratify(np.array([1, 3, 5]), np.array([1, 1, 0]), np.array([1, 1, 0]))[0]
-        Stratum(first=True, second=True, questions=2, distance=2.0)
+        >>> cells = stratify(np.array([1, 3, 5]), np.array([1, 1, 0]), np.array([1, 1, 0]))
+        >>> float(cells[True, True].mean()), len(cells[True, False])
+        (2.0, 0)
     """
     found = np.asarray(first) > 0, np.asarray(second) > 0
-    cells = []
-    for one, other in ((True, True), (True, False), (False, True), (False, False)):
-        own = np.asarray(distances)[(found[0] == one) & (found[1] == other)]
-        cells.append(Stratum(one, other, len(own), float(own.mean()) if len(own) else None))
-    return cells
+    cells = ((True, True), (True, False), (False, True), (False, False))
+    return {(one, other): np.asarray(distances)[(found[0] == one) & (found[1] == other)] for one, other in cells}
 
 
 class _Pool:
@@ -190,12 +160,3 @@ def _occurrences(words: np.ndarray, owners: np.ndarray) -> tuple[np.ndarray, np.
     new = np.flatnonzero((np.diff(words, prepend=-1) != 0) | (np.diff(owners, prepend=-1) != 0))
     before = np.arange(len(words)) - np.repeat(new, np.diff(new, append=len(words)))
     return (words << 20) | before, owners
-
-
-def _fit(candidates: np.ndarray, questions: int, pool: int) -> bool:
-    return (
-        candidates.ndim == 2
-        and len(candidates) == questions
-        and bool(candidates.max(initial=-1) < pool)
-        and bool((candidates >= 0).any(axis=1).all())
-    )

@@ -1,119 +1,47 @@
 """What some methods need beside the passages, made from them once: word statistics, questions, continuations, pairs."""
 
-from dr_lib.materials.continuations import (
-    ContinuationTraining,
-    ContinuationWriter,
-    PackedText,
-    check_room,
-    continuation_model,
-    continuations,
-    stored_prompts,
-    tokenised_prompts,
-)
-from dr_lib.materials.importances import Edges, Pmi, average_mutual_information, importances, write_importances
-from dr_lib.materials.keywords import Weighting, keyword_weights, write_keyword_weights
-from dr_lib.materials.ngrams import NgramCounts, Unit, WordBlock, WordTable, count_ngrams, ngrams, word_blocks
-from dr_lib.materials.pairs import Context, PairRow, file_pairs, pairs_of, store_pairs, store_titles, title_pairs
+from dr_lib.materials.continuations import continuation_model, continuations
+from dr_lib.materials.importances import importances, write_importances
+from dr_lib.materials.keywords import keyword_weights, write_keyword_weights
+from dr_lib.materials.ngrams import NgramCounts, WordBlock, WordTable, count_ngrams, ngrams, word_blocks
+from dr_lib.materials.pairs import file_pairs, title_pairs
 from dr_lib.materials.pseudo_labels import (
-    PAPERS_THRESHOLDS,
-    Probability,
     bm25_candidates,
-    count_labels,
     dense_candidates,
     given_labels,
-    label,
-    probabilities,
     pseudo_labels,
     unlabelled_queries,
 )
-from dr_lib.materials.queries import (
-    GENERATED_SHARES,
-    asked_once,
-    draw_splits,
-    first_of_each,
-    generated_name,
-    question_collection,
-    shared_words,
-)
-from dr_lib.materials.questions import (
-    ByVectors,
-    ByWords,
-    QuestionTraining,
-    QuestionWriter,
-    Retriever,
-    consistent,
-    generated_pairs,
-    question_generator,
-    questions,
-    store_questions,
-    stored_inputs,
-    tokenised_inputs,
-)
-from dr_lib.materials.texts import Counts, Texts, Writer, text_tokens, write_all
+from dr_lib.materials.queries import GENERATED_SHARES, generated_name, question_collection
+from dr_lib.materials.questions import generated_pairs, question_generator, questions
+from dr_lib.materials.texts import Texts, text_tokens
 
 __all__ = [
     "GENERATED_SHARES",
-    "PAPERS_THRESHOLDS",
-    "ByVectors",
-    "ByWords",
-    "Context",
-    "ContinuationTraining",
-    "ContinuationWriter",
-    "Counts",
-    "Edges",
     "NgramCounts",
-    "PackedText",
-    "PairRow",
-    "Pmi",
-    "Probability",
-    "QuestionTraining",
-    "QuestionWriter",
-    "Retriever",
     "Texts",
-    "Unit",
-    "Weighting",
     "WordBlock",
     "WordTable",
-    "Writer",
-    "asked_once",
-    "average_mutual_information",
     "bm25_candidates",
-    "check_room",
-    "consistent",
     "continuation_model",
     "continuations",
-    "count_labels",
     "count_ngrams",
     "dense_candidates",
-    "draw_splits",
     "file_pairs",
-    "first_of_each",
     "generated_name",
     "generated_pairs",
     "given_labels",
     "importances",
     "keyword_weights",
-    "label",
     "ngrams",
-    "pairs_of",
-    "probabilities",
     "pseudo_labels",
     "question_collection",
     "question_generator",
     "questions",
-    "shared_words",
-    "store_pairs",
-    "store_questions",
-    "store_titles",
-    "stored_inputs",
-    "stored_prompts",
     "text_tokens",
     "title_pairs",
-    "tokenised_inputs",
-    "tokenised_prompts",
     "unlabelled_queries",
     "word_blocks",
-    "write_all",
     "write_importances",
     "write_keyword_weights",
 ]

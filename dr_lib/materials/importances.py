@@ -6,7 +6,7 @@ choice here: how it is measured beyond two words, what happens at the ends of a 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -40,16 +40,7 @@ def importances(
 
 
 def write_importances(
-    counts: NgramCounts,
-    store: TokenStore,
-    folder: Path,
-    *,
-    window: int = 4,
-    pmi: Pmi = "naive",
-    edges: Edges = "renorm",
-    floor: float = 1.0,
-    ppmi: bool = False,
-    progress: bool = True,
+    counts: NgramCounts, store: TokenStore, folder: Path, *, window: int = 4, progress: bool = True, **options: Any
 ) -> TokenValues:
     """Write the importance of each piece, that of its word, in float16.
 
@@ -58,8 +49,8 @@ def write_importances(
         store: the tokens that the importances are for.
         folder: where to write; it is whole or absent.
         window: longest n-gram, L in eq. 8 (4 in the paper).
-        pmi, edges, floor, ppmi: see `average_mutual_information`.
         progress: show a bar.
+        options: `pmi`, `edges`, `floor` and `ppmi`, see `average_mutual_information`.
 
     Raises:
         InputError: the counts do not reach so far or belong to another tokenizer.
@@ -71,10 +62,8 @@ def write_importances(
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with tqdm(total=len(store), desc="Importances", unit=" passages", disable=not progress) as bar:
             for block in counts.blocks(store):
-                values = average_mutual_information(
-                    counts.of(block)[:window], block.room, counts.totals, pmi=pmi, edges=edges, floor=floor, ppmi=ppmi
-                )
-                yield block.on_pieces(values)
+                own = counts.of(block)[:window]
+                yield block.on_pieces(average_mutual_information(own, block.room, counts.totals, **options))
                 bar.update(block.last - block.first)
 
     return TokenValues.write(store, folder, blocks(), dtype="float16")

@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib.collections import Collection, read_lines
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
-from dr_lib.materials.texts import StringWriter, read_strings
+from dr_lib.materials.texts import open_strings
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import distinct_rows, group_examples, text_hash
@@ -114,8 +114,8 @@ def store_pairs(
     (folder / SCRATCH).mkdir(exist_ok=True)
     asked, answering, others, left_out = array("q"), array("q"), array("q"), 0
     with (
-        StringWriter(folder / SCRATCH / "queries.arrow", ("text",)) as queries,
-        StringWriter(folder / SCRATCH / "passages.arrow", ("title", "text")) as passages,
+        open_strings(folder / SCRATCH / "queries.arrow", "text") as queries,
+        open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
     ):
         for row in tqdm(rows, desc="pairs", unit="row", disable=not progress):
             positive = next((one for one in row.positives if one.text.strip()), None)
@@ -123,19 +123,21 @@ def store_pairs(
                 left_out += 1
                 continue
             negatives = [one for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
-            queries.append((row.question.strip(),))
+            queries.write({"text": row.question.strip()})
             asked.append(text_hash(row.question.strip().casefold()))
             for one in (positive, *negatives):
-                passages.append(one)
+                passages.write(one._asdict())
                 answering.append(text_hash(*one))
                 others.append(len(asked) - 1)
+        queries.finalize()
+        passages.finalize()
     if not asked:
         raise InputError("no row with a question and a passage", where=folder, fix="Look at the file.")
     query_rows, first_queries = distinct_rows(np.frombuffer(asked, np.int64))
     passage_rows, first_passages = distinct_rows(np.frombuffer(answering, np.int64))
     stored = (("queries", first_queries, ("text",)), ("passages", first_passages, ("title", "text")))
     for name, first, columns in stored:
-        strings = read_strings(folder / SCRATCH / f"{name}.arrow").select(first)
+        strings = Dataset.from_file(str(folder / SCRATCH / f"{name}.arrow")).select(first)
         TokenStore.build(strings, tokenizer, folder / name, columns=columns, progress=progress)
     of_row = np.frombuffer(others, np.int64)
     is_positive = np.diff(of_row, prepend=-1) > 0  # the first passage of each row

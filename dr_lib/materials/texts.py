@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import torch
+from datasets import Features, Value
+from datasets.arrow_writer import ArrowWriter
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -27,7 +27,6 @@ from dr_lib.training import hash64, machine
 
 Writer = Callable[[np.ndarray], list[list[str]]]
 STRINGS = "texts.arrow"
-ROWS_PER_BATCH = 4096
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 """Texts written side by side; what is written does not depend on it."""
 WINDOW = 65_536
@@ -35,57 +34,9 @@ BATCHES_PER_SHARD = 16
 SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
 
 
-class StringWriter:
-    """Append rows of texts to an Arrow file.
-
-    Args:
-        path: the file to write.
-        columns: names of the columns.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "texts.arrow"
-        >>> with StringWriter(path, ("text",)) as writer:
-        ...     writer.append(("one",)); writer.append(("two",))
-        >>> read_strings(path)["text"][:]
-        ['one', 'two']
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]):
-        self._schema = pa.schema([(name, pa.string()) for name in columns])
-        self._file = pa.OSFile(str(path), "wb")
-        self._stream = pa.ipc.new_stream(self._file, self._schema)
-        self._rows: list[Sequence[str]] = []
-        self.length = 0
-
-    def append(self, row: Sequence[str]) -> None:
-        """Write one row, a text for each column."""
-        self._rows.append(row)
-        self.length += 1
-        if len(self._rows) == ROWS_PER_BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            arrays = [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)]
-            self._stream.write_batch(pa.record_batch(arrays, self._schema))
-            self._rows = []
-
-    def __enter__(self) -> "StringWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._flush()
-        self._stream.close()
-        self._file.close()
-
-
-def read_strings(path: Path) -> datasets.Dataset:
-    """The rows of a file that `StringWriter` wrote, memory-mapped."""
-    return datasets.Dataset.from_file(str(path))
+def open_strings(path: Path, *columns: str) -> ArrowWriter:
+    """A file of texts to be written row by row or batch by batch; `finalize` it in the end."""
+    return ArrowWriter(path=str(path), features=Features(dict.fromkeys(columns, Value("string"))))
 
 
 @dataclass(frozen=True)
@@ -130,16 +81,17 @@ class Texts:
             >>> made.offsets.tolist(), made.of(0)
             ([0, 2, 2, 3], ['who?', 'why?'])
         """
-        ends = [np.zeros(1, np.int64)]
-        with StringWriter(folder / STRINGS, ("text",)) as strings:
+        counts: list[int] = []
+        with open_strings(folder / STRINGS, "text") as strings:
             for block in texts:
-                ends.append(strings.length + np.cumsum([len(own) for own in block], dtype=np.int64))
-                for text in chain.from_iterable(block):
-                    strings.append((text,))
-        if not strings.length:
+                counts += [len(own) for own in block]
+                if any(block):
+                    strings.write_batch({"text": list(chain.from_iterable(block))})
+            strings.finalize()
+        if not sum(counts):
             raise InputError("no text was written for any passage", where=folder, fix="Train the writer longer.")
-        np.save(folder / "offsets.npy", np.concatenate(ends))
-        rows = read_strings(folder / STRINGS)
+        np.save(folder / "offsets.npy", np.cumsum([0, *counts]))
+        rows = datasets.Dataset.from_file(str(folder / STRINGS))
         TokenStore.build(rows, tokenizer, folder / "store", columns=("text",), progress=progress)
         return cls.open(folder)
 
@@ -147,7 +99,7 @@ class Texts:
     def open(cls, folder: Path) -> "Texts":
         """Open what `write` left."""
         offsets = np.load(folder / "offsets.npy", mmap_mode="r")
-        return cls(read_strings(folder / STRINGS), TokenStore.open(folder / "store"), offsets)
+        return cls(datasets.Dataset.from_file(str(folder / STRINGS)), TokenStore.open(folder / "store"), offsets)
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -287,9 +239,9 @@ def read_shard(path: Path, rows: np.ndarray) -> list[list[str]] | None:
     """The texts of a shard, or None where it is missing, broken or of other passages."""
     try:
         content = read_json(path)
-    except InputError:
+        return content["texts"] if content["rows"] == rows.tolist() else None
+    except (InputError, KeyError, TypeError):
         return None
-    return content["texts"] if content["rows"] == rows.tolist() else None
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:

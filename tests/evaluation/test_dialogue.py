@@ -8,7 +8,8 @@ from ir_measures import RR
 
 from dr_lib.collections import CandidateSet, Exchange
 from dr_lib.errors import InputError
-from dr_lib.evaluation import candidate_scores, evaluate_candidates, rank_candidates
+from dr_lib.evaluation import DialogueSettings
+from dr_lib.evaluation.dialogue import evaluate_candidates, rank_candidates
 from dr_lib.models import DenseEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
 
@@ -41,12 +42,6 @@ def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
     assert rank_candidates(np.ones((2, 1), np.float32), texts, candidates, np.array([0, 0])).tolist() == [1, 2]
 
 
-def test_scores_are_those_of_the_ranks():
-    scores = candidate_scores(np.array([1, 2, 5]), ["a", "b", "c"])
-    assert scores.query_ids == ["a", "b", "c"]
-    assert scores.mean("R@1") == pytest.approx(1 / 3) and scores.mean("MRR") == pytest.approx((1 + 0.5 + 0.2) / 3)
-
-
 def test_what_does_not_fit_is_refused():
     vectors = np.ones((2, 3), np.float32)
     for candidates, correct in (([[0], [1]], [1, 1]), ([[0]], [0])):
@@ -71,13 +66,12 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sent
         for i in range(6)
     ]
     dialogues = CandidateSet.of("made", exchanges)
-    reader = encoders[1] if two else encoders[0]
-    options = {"context_length": 16, "precision": "fp32", "progress": False}
-    options["context_encoder"] = encoders[1] if two else None
-    found = evaluate_candidates(encoders[0], dialogues, folder=tmp_path / "work", **options)
+    reader, settings = encoders[1] if two else encoders[0], DialogueSettings(folder="", context_length=16)
+    options = {"precision": "fp32", "progress": False}
+    found = evaluate_candidates(reader, encoders[0], dialogues, settings, tmp_path / "work", **options)
 
     def vector(encoder, part, row, **shape):
-        store = TokenStore.open(tmp_path / "work" / part / "tokens")
+        store = TokenStore.open(tmp_path / "work" / part)
         with torch.inference_mode():
             return encoder(store.batch(np.array([row]), title="none", **shape))[0].numpy()
 
@@ -100,8 +94,7 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
     ]
     for length, same in ((8, True), (64, False)):
         for number, one in enumerate(sets):
-            evaluate_candidates(
-                encoders[0], one, folder=tmp_path / f"{length}-{number}", context_length=length, progress=False
-            )
-        first, second = (np.load(tmp_path / f"{length}-{number}" / "contexts" / "vectors.npy") for number in (0, 1))
+            settings = DialogueSettings(folder="", context_length=length)
+            evaluate_candidates(*encoders[:1] * 2, one, settings, tmp_path / f"{length}-{number}", progress=False)
+        first, second = (np.load(tmp_path / f"{length}-{number}" / "contexts.npy") for number in (0, 1))
         assert np.allclose(first, second, atol=1e-6) == same

@@ -1,7 +1,10 @@
 """Measures against plain calls of ir-measures and loops by hand, answers token by token, and per-query scores."""
 
+import base64
+import json
 import math
 import unicodedata
+import zlib
 
 import datasets
 import ir_measures
@@ -11,16 +14,8 @@ import regex
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.evaluation import (
-    BY_JUDGEMENT,
-    Scores,
-    answer_accuracy,
-    check_measures,
-    evaluate,
-    evaluate_split,
-    paired_difference,
-)
-from dr_lib.evaluation.measures import parse
+from dr_lib.evaluation import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, paired_difference
+from dr_lib.evaluation.measures import BY_JUDGEMENT, parse
 from dr_lib.retrieval import Ranking
 
 IDS = [f"p{i}" for i in range(60)]
@@ -289,8 +284,30 @@ def test_saved_scores_load_unchanged_and_are_small(tmp_path):
     assert (tmp_path / "scores.json").stat().st_size < 8 * 5000
 
 
+def packed(queries: str, values: object = None) -> str:
+    """Scores as saved, with any text in place of the ids."""
+    ids = base64.b64encode(zlib.compress(queries.encode())).decode()
+    return json.dumps({"queries": ids, "values": {} if values is None else values})
+
+
 @pytest.mark.parametrize(
-    "text", ["{", '{"values": {}}', '{"queries": "AAAA", "values": {}}', '{"queries": 1, "values": {}}']
+    "text",
+    [
+        "{",
+        "null",
+        "[]",
+        '{"values": {}}',
+        '{"queries": "AAAA", "values": {}}',
+        '{"queries": 1, "values": {}}',
+        '{"queries": "\u00e9", "values": {}}',
+        packed("[" * 100_000),
+        packed("null"),
+        packed("[1, 2]"),
+        packed('[["a"]]'),
+        packed('["a"]', [1]),
+        packed('["a"]', {"R@1": base64.b64encode(zlib.compress(b"odd")).decode()}),
+        packed('["a"]', {"R@1": base64.b64encode(zlib.compress(b"\xff" * 4)).decode()}),
+    ],
 )
 def test_broken_file_is_refused(tmp_path, text):
     (tmp_path / "scores.json").write_text(text)

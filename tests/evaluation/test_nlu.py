@@ -11,20 +11,17 @@ from sklearn.metrics import matthews_corrcoef
 from dr_lib.errors import InputError
 from dr_lib.evaluation import (
     TASKS,
-    NluSplit,
+    NluSettings,
     Scores,
-    SentenceClassifier,
     bootstrap_interval,
-    finetune_nlu,
     load_nlu,
     measure_difference,
     measure_interval,
-    steps_for,
 )
-from dr_lib.evaluation.nlu import MEASURES, NluBatch, predict
+from dr_lib.evaluation.nlu import MEASURES, NluBatch, NluSplit, SentenceClassifier, finetune_nlu, predict
 from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TrainSettings
+from dr_lib.training import TrainLog
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 FILES = {
@@ -74,6 +71,14 @@ def test_broken_files_are_refused_with_the_place(tmp_path, task, text, message):
         load_nlu(task, tmp_path, "dev")
 
 
+@pytest.mark.parametrize("content", [b"\xff\n", b"\0\t\0\n", b"\n\n", b"\x1f\x8b", "inf", "nan", "0x1", "9" * 5000])
+def test_odd_files_end_in_one_clear_error(tmp_path, content):
+    row = f"score\tsentence1\tsentence2\n{content}\ta\tb\n"
+    (tmp_path / "dev.tsv").write_bytes(content if isinstance(content, bytes) else row.encode())
+    with pytest.raises(InputError, match=r"dev\.tsv"):
+        load_nlu("stsb", tmp_path, "dev")
+
+
 def test_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         load_nlu("cola", tmp_path, "test")
@@ -121,7 +126,12 @@ def test_constant_predictions_have_no_correlation_and_no_f1():
     assert found == [0.0] * 4
 
 
-SETTINGS = TrainSettings(steps=100, learning_rate=2e-3, precision="fp32", checkpoint_every=10)
+SETTINGS = NluSettings(task="cola", folder="", epochs=25, batch_rows=16, learning_rate=2e-3, warmup=0.0)
+
+
+@pytest.fixture(autouse=True)
+def without_bf16(monkeypatch):
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 
 
 def sentences_of(count: int, seed: int) -> NluSplit:
@@ -152,7 +162,6 @@ def test_a_word_can_be_learnt_to_classify(tiny_bert, tiny_tokenizer, tmp_path):
         sentences_of(40, 1),
         SETTINGS,
         tmp_path,
-        batch_rows=16,
         progress=False,
     )
     assert np.array_equal(result.per_query("predicted"), result.per_query("actual"))
@@ -162,7 +171,7 @@ def test_a_word_can_be_learnt_to_classify(tiny_bert, tiny_tokenizer, tmp_path):
 
 def test_both_sentences_of_a_pair_are_read_and_scores_come_in_their_own_scale(tiny_bert, tiny_tokenizer, tmp_path):
     result = finetune_nlu(
-        tiny_bert(), tiny_tokenizer, pairs_of(64, 0), pairs_of(40, 1), SETTINGS, tmp_path, batch_rows=16, progress=False
+        tiny_bert(), tiny_tokenizer, pairs_of(64, 0), pairs_of(40, 1), SETTINGS, tmp_path, progress=False
     )
     predicted, actual = result.per_query("predicted"), result.per_query("actual")
     assert MEASURES["Pearson"](predicted, actual) > 0.95 and MEASURES["Spearman"](predicted, actual) > 0.9
@@ -200,11 +209,10 @@ def test_class_loss_is_the_cross_entropy(tiny_bert, tiny_tokenizer, tmp_path):
 
 
 def test_same_seed_gives_the_same_predictions_and_another_one_another_head(tiny_bert, tiny_tokenizer, tmp_path):
-    short = TrainSettings(steps=3, learning_rate=1e-3, precision="fp32")
     splits = pairs_of(32, 0), pairs_of(10, 1)
-    options = {"batch_rows": 8, "progress": False}
+    short = changed(epochs=1, batch_rows=8)
     first, second = (
-        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, short, tmp_path / name, **options) for name in "ab"
+        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, short, tmp_path / name, progress=False) for name in "ab"
     )
     assert np.allclose(first.per_query("predicted"), second.per_query("predicted"), atol=1e-5)
     heads = [SentenceClassifier(tiny_bert(), TASKS["stsb"], seed=seed).output.weight for seed in (0, 0, 1)]
@@ -214,11 +222,18 @@ def test_same_seed_gives_the_same_predictions_and_another_one_another_head(tiny_
 def test_batches_larger_than_the_split_are_refused(tiny_bert, tiny_tokenizer, tmp_path):
     splits = sentences_of(8, 0), sentences_of(4, 1)
     with pytest.raises(InputError, match="batches of 9 rows, but only 8"):
-        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, SETTINGS, tmp_path, batch_rows=9, progress=False)
+        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, changed(batch_rows=9), tmp_path, progress=False)
 
 
-def test_epochs_become_steps():
-    assert [steps_for(8551, 32, 3), steps_for(10, 32, 3), steps_for(64, 32, 0.5)] == [801, 1, 1]
+@pytest.mark.parametrize(("rows", "epochs", "steps"), [(64, 3, 12), (20, 0.5, 1), (16, 0.1, 1)])
+def test_epochs_become_steps_of_full_batches(tiny_bert, tiny_tokenizer, tmp_path, rows, epochs, steps):
+    settings, splits = changed(epochs=epochs), (sentences_of(rows, 0), sentences_of(4, 1))
+    finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, settings, tmp_path, progress=False)
+    assert TrainLog.load(tmp_path / "training" / "log.json").column("step")[-1] == steps
+
+
+def changed(**values) -> NluSettings:
+    return SETTINGS.model_copy(update=values)
 
 
 def scores(predicted, actual) -> Scores:

@@ -7,7 +7,8 @@ import yaml
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import PAPERS, load_paper, load_papers, number
+from dr_lib.evaluation import load_paper, load_papers
+from dr_lib.evaluation.papers import PAPERS, number
 
 COUNTS = {
     "simlm": (14, 1, 25, 18),

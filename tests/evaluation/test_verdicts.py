@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import PAPERS, Claim, Scores, load_paper, measure_difference, verdict
+from dr_lib.evaluation import Claim, Scores, load_paper, measure_difference, verdict
+from dr_lib.evaluation.papers import PAPERS
 
 QUERIES = [f"q{i}" for i in range(400)]
 

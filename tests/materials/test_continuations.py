@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.materials import (
+from dr_lib.materials.continuations import (
     ContinuationTraining,
     ContinuationWriter,
     PackedText,

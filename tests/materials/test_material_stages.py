@@ -10,7 +10,8 @@ import pytest
 from dr_lib import collections, materials, retrieval
 from dr_lib.collections import Collection
 from dr_lib.files import file_digest, read_json, write_json
-from dr_lib.materials import Counts, Texts
+from dr_lib.materials import Texts
+from dr_lib.materials.texts import Counts
 from dr_lib.models import CrossEncoder, DenseEncoder, save_masked_lm
 from dr_lib.stages import Cache, Data, Stage, stage
 from dr_lib.tokens import Layout, TokenStore, TokenValues, load_tokenizer, passage_tokens, query_tokens
@@ -33,7 +34,7 @@ def place(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Path:
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "base")
     DenseEncoder.from_pretrained(place / "base", passage_length=32, query_length=12).save(place / "retriever" / "model")
     CrossEncoder.from_pretrained(place / "base", seed=0, length=40, title=True).save(place / "scorer" / "model")
-    words = [piece for piece in tiny_tokenizer.get_vocab() if piece.isalpha() and len(piece) > 2]
+    words = sorted(piece for piece in tiny_tokenizer.get_vocab() if piece.isalpha() and len(piece) > 2)
     draw, folder = np.random.default_rng(0), place / "forty"
     (folder / "qrels").mkdir(parents=True)
     rows = [

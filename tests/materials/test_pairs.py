@@ -10,9 +10,7 @@ import pytest
 from datasets import Dataset
 
 from dr_lib.errors import InputError
-from dr_lib.materials import pairs_of, store_pairs, store_titles
-from dr_lib.materials.pairs import Context, PairRow
-from dr_lib.materials.texts import read_strings
+from dr_lib.materials.pairs import Context, PairRow, pairs_of, store_pairs, store_titles
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples
 
@@ -248,7 +246,7 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
         return
     counts = store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth, progress=False)
     strings = {
-        name: read_strings(tmp_path / "out" / "checkpoint-pairs" / f"{name}.arrow")["text"][:]
+        name: Dataset.from_file(str(tmp_path / "out" / "checkpoint-pairs" / f"{name}.arrow"))["text"][:]
         for name in ("queries", "passages")
     }
     passages, queries = list(dict.fromkeys(strings["passages"])), list(positives)

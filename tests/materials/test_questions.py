@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 
 from dr_lib.errors import InputError
-from dr_lib.materials import (
+from dr_lib.materials.questions import (
     ByVectors,
     ByWords,
     QuestionTraining,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.materials import Counts, Texts, write_all
-from dr_lib.materials.texts import SCRATCH, plan_shards, spelled, uniform_numbers
+from dr_lib.materials import Texts
+from dr_lib.materials.texts import SCRATCH, Counts, plan_shards, spelled, uniform_numbers, write_all
 
 texts_module = sys.modules[write_all.__module__]
 
