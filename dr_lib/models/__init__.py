@@ -2,7 +2,6 @@
 
 from dr_lib.models.bert import (
     LmHead,
-    attention_bias,
     check_generator,
     check_tokenizer,
     embed,
@@ -54,7 +53,6 @@ __all__ = [
     "Sampling",
     "SentenceEncoder",
     "Seq2seqDecoding",
-    "attention_bias",
     "check_generator",
     "check_tokenizer",
     "embed",

@@ -133,12 +133,12 @@ class DenseEncoder(nn.Module):
 
         options = {"dropout": dropout, "device": device, "fresh": is_head}
         model = read_pretrained(AutoModelForMaskedLM, name_or_path, **options).base_model
-        made = cls(model, settings, load_tokenizer(name_or_path), seed=seed)
+        encoder = cls(model, settings, load_tokenizer(name_or_path), seed=seed)
         beside = load_extra(place) if settings.projection else {}
         saved = {name.removeprefix(PROJECTION): one for name, one in beside.items() if name.startswith(PROJECTION)}
         if saved:
-            made.projection.load_state_dict(saved)
-        return made
+            encoder.projection.load_state_dict(saved)
+        return encoder
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` float32, not normalised."""

@@ -70,8 +70,8 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDe
         vocab_size=config.vocab_size,
     )
     with quiet_transformers():
-        made = EncoderDecoderModel(config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder)
-    return made.to(model.device).eval()
+        writer = EncoderDecoderModel(config=joint, encoder=copy.deepcopy(model.base_model), decoder=decoder)
+    return writer.to(model.device).eval()
 
 
 def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:
@@ -162,11 +162,11 @@ def new_causal_lm(
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     )
     with seeded(seed):
-        made = GPT2LMHeadModel(config)
+        writer = GPT2LMHeadModel(config)
     words = model.get_input_embeddings().weight
-    if words.shape == made.transformer.wte.weight.shape:
-        made.transformer.wte.weight.data.copy_(words)
-    return made.to(model.device).eval()
+    if words.shape == writer.transformer.wte.weight.shape:
+        writer.transformer.wte.weight.data.copy_(words)
+    return writer.to(model.device).eval()
 
 
 def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> PreTrainedModel:

@@ -3,13 +3,12 @@
 from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Layout, Side, Slice, Title, Truncated, concat_runs, padded_length, to_batch, truncate
 from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joined_lengths
-from dr_lib.tokens.store import FlatWriter, TokenStore, TokenValues, open_flat, passage_tokens, query_tokens
-from dr_lib.tokens.stream import BatchStream, Window, plan_by_length, plan_epoch
+from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
+from dr_lib.tokens.stream import BatchStream, Window, plan_by_length
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
 
 __all__ = [
     "BatchStream",
-    "FlatWriter",
     "Layout",
     "QueryPassagePairs",
     "Side",
@@ -25,11 +24,9 @@ __all__ = [
     "join_texts",
     "joined_lengths",
     "load_tokenizer",
-    "open_flat",
     "padded_length",
     "passage_tokens",
     "plan_by_length",
-    "plan_epoch",
     "query_tokens",
     "special_ids",
     "to_batch",

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import datasets
 import numpy as np
+from numpy.lib.format import open_memmap
 from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -27,8 +27,7 @@ from dr_lib.tokens.batch import TokenBatch
 from dr_lib.tokens.layout import Side, Slice, Title, padded_length, to_batch, truncate, values_to_batch
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
-REBUILD = "Build the store again."
-FORMAT = "dr_lib token store 1"
+FORMAT = "dr_lib token store 2"
 CHUNK = 2048  # texts tokenised at a time: memory stays bounded
 
 
@@ -73,15 +72,19 @@ class TokenStore:
         self.tokenizer: str = meta["tokenizer"]
         self.special: dict[str, int] = meta["special"]
         self.vocab_size: int = meta["vocab_size"]
-        self._rows: int = meta["rows"]
-        arrays = {
-            name: open_flat(folder / f"{name}.npy", facts["dtype"], facts["length"])
-            for name, facts in meta["files"].items()
-        }
-        self.continuation = arrays["continuation"]
-        self.text_ids, self.text_offsets = arrays["text_ids"], arrays["text_offsets"]
-        self.title_ids = arrays.get("title_ids", self.text_ids[:0])
-        self.title_offsets = arrays.get("title_offsets", np.zeros(self._rows + 1, np.int64))
+        self.continuation = np.load(folder / "continuation.npy")
+        self.text_ids, self.text_offsets = self._column("text", meta["dtype"])
+        self.title_ids, self.title_offsets = self.text_ids[:0], np.zeros_like(self.text_offsets)
+        if "title" in meta["columns"]:
+            self.title_ids, self.title_offsets = self._column("title", meta["dtype"])
+
+    def _column(self, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all texts of a column end to end, and where each begins."""
+        offsets, ids = np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r"), self.folder / f"{name}_ids.bin"
+        if ids.stat().st_size != offsets[-1] * np.dtype(dtype).itemsize:
+            raise InputError("cut short since it was written", where=ids, fix="Build the store again.")
+        flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)  # an empty file cannot be mapped
+        return np.asarray(flat), np.asarray(offsets)
 
     @staticmethod
     def build(
@@ -111,7 +114,7 @@ class TokenStore:
             raise InputError("holds something that is not a token store", where=folder, fix=fix)
         pieces = tokenizer.get_vocab()
         vocab_size = max(len(tokenizer), 1 + max(pieces.values()))
-        dtype = np.uint16 if vocab_size < 2**16 else np.int32
+        dtype = "uint16" if vocab_size < 2**16 else "int32"
         prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
         continuation = np.zeros(vocab_size, bool)
         continuation[[id_ for piece, id_ in pieces.items() if piece.startswith(prefix) and piece != prefix]] = True
@@ -122,11 +125,11 @@ class TokenStore:
             meta = {
                 "format": FORMAT,
                 "tokenizer": tokenizer_digest(tokenizer),
-                "columns": list(columns),
-                "rows": len(texts),
+                "columns": list(parts),
                 "vocab_size": vocab_size,
                 "special": special,
-                "files": {path.stem: _facts(path) for path in sorted(draft.glob("*.npy"))},
+                "dtype": dtype,
+                "files": {path.name: file_digest(path) for path in sorted(draft.iterdir())},
             }
             write_json(draft / "meta.json", meta | {"digest": json_digest(meta)})
         return TokenStore.open(folder)
@@ -136,11 +139,11 @@ class TokenStore:
         """Open a store built earlier; `InputError` where there is none, or a file is missing or cut short."""
         meta = read_json(Path(folder) / "meta.json")
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            raise InputError("not a token store of this version", where=folder, fix=REBUILD)
+            raise InputError("not a token store of this version", where=folder, fix="Build the store again.")
         return TokenStore(Path(folder), meta)
 
     def __len__(self) -> int:
-        return self._rows
+        return len(self.text_offsets) - 1
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerFast) -> None:
         """Raise `InputError` that names both digests if the store was built with another tokenizer."""
@@ -206,34 +209,22 @@ def _plain(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 
 def _write_ids(
-    texts: datasets.Dataset,
-    tokenizer: Tokenizer,
-    draft: Path,
-    columns: dict[str, str],
-    dtype: np.typing.DTypeLike,
-    progress: bool,
+    texts: datasets.Dataset, tokenizer: Tokenizer, draft: Path, columns: dict[str, str], dtype: str, progress: bool
 ) -> None:
     """Ids of each column end to end, and where each text begins, a chunk of texts at a time."""
+    counts: dict[str, list[np.ndarray]] = {part: [] for part in columns}
     with ExitStack() as stack:
-        ids = {part: stack.enter_context(FlatWriter(draft / f"{part}_ids.npy", dtype)) for part in columns}
-        ends = {part: stack.enter_context(FlatWriter(draft / f"{part}_offsets.npy", np.int64)) for part in columns}
-        for writer in ends.values():
-            writer.append(np.zeros(1, np.int64))
+        files = {part: stack.enter_context((draft / f"{part}_ids.bin").open("wb")) for part in columns}
         bar = stack.enter_context(tqdm(total=len(texts), desc="Tokens", unit=" texts", disable=not progress))
         for chunk in texts.select_columns(list(columns.values())).with_format(None).iter(CHUNK):
             for part, column in columns.items():
-                pieces = [
-                    encoding.ids for encoding in tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
-                ]
-                counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-                ends[part].append(ids[part].length + np.cumsum(counts))
-                ids[part].append(np.fromiter(chain.from_iterable(pieces), np.int32, counts.sum()))
+                codes = tokenizer.encode_batch_fast(chunk[column], add_special_tokens=False)
+                pieces = [code.ids for code in codes]
+                counts[part].append(np.fromiter(map(len, pieces), np.int64, len(pieces)))
+                np.fromiter(chain.from_iterable(pieces), dtype, counts[part][-1].sum()).tofile(files[part])
             bar.update(len(pieces))
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    array = np.load(path, mmap_mode="r")
-    return {"dtype": array.dtype.name, "length": len(array), "sha256": file_digest(path)}
+    for part, parts in counts.items():
+        np.save(draft / f"{part}_offsets.npy", np.cumsum(np.concatenate([np.zeros(1, np.int64), *parts])))
 
 
 class TokenValues:
@@ -287,16 +278,24 @@ class TokenValues:
             InputError: a value is not finite in `dtype`, or there are not as many values as pieces.
         """
         with fresh_folder(Path(folder)) as draft:
-            with FlatWriter(draft / "title.npy", dtype) as title, FlatWriter(draft / "text.npy", dtype) as text:
-                for values in blocks:
-                    for writer, part in zip((title, text), values, strict=True):
-                        with np.errstate(over="ignore"):
-                            numbers = np.asarray(part).astype(dtype)
-                        if not np.isfinite(numbers).all():
-                            fix = "Give finite numbers, or float32."
-                            raise InputError(f"a value is not a finite {dtype}", where="blocks", fix=fix)
-                        writer.append(numbers)
-            TokenValues(draft, store)  # refuses another number of values before they take the place of older ones
+            lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
+            written = dict.fromkeys(lengths, 0)
+            files = {
+                part: open_memmap(draft / f"{part}.npy", "w+", dtype, (length,)) for part, length in lengths.items()
+            }
+            for values in blocks:
+                for part, numbers in zip(files, values, strict=True):
+                    end = written[part] + len(numbers)
+                    with np.errstate(over="ignore"):
+                        files[part][written[part] : end] = numbers
+                    if not np.isfinite(files[part][written[part] : end]).all():
+                        fix = "Give finite numbers, or float32."
+                        raise InputError(f"a value is not a finite {dtype}", where="blocks", fix=fix)
+                    written[part] = end
+            if written != lengths:
+                fix = "Give one for each piece."
+                raise InputError(f"{written} values for {lengths} pieces", where="blocks", fix=fix)
+            del files  # closes them, which Windows needs before the folder can be renamed
         return TokenValues(Path(folder), store)
 
     @staticmethod
@@ -314,56 +313,3 @@ class TokenValues:
     def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
         """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""
         return replace(batch, values=self.batch(batch.rows.numpy(), **layout))
-
-
-class FlatWriter:
-    """Append to a one-dimensional `.npy` file whose final length is not yet known.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "ids.npy"
-        >>> with FlatWriter(path, np.uint16) as writer:
-        ...     writer.append(np.array([5, 6])); writer.append(np.array([7]))
-        >>> np.load(path)
-        array([5, 6, 7], dtype=uint16)
-    """
-
-    def __init__(self, path: Path, dtype: np.typing.DTypeLike):
-        self.dtype, self.length = np.dtype(dtype), 0
-        self._file = path.open("w+b")
-        self._write_header()
-        self._start = self._file.tell()
-
-    def append(self, values: np.ndarray) -> None:
-        """Write `values` at the end."""
-        self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
-        self.length += len(values)
-
-    def _write_header(self) -> None:
-        # numpy leaves room in the header for a longer first dimension, so the final length fits where 0 stood.
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def __enter__(self) -> "FlatWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._file.seek(0)
-            self._write_header()
-            assert self._file.tell() == self._start, "the header grew"
-        self._file.close()
-
-
-def open_flat(path: Path, dtype: str, length: int) -> np.ndarray:
-    """Memory-map a one-dimensional array; a wrong type or length raises `InputError` naming the file."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"not a whole .npy file ({error})", where=path, fix=REBUILD) from error
-    if array.dtype != np.dtype(dtype) or array.shape != (length,):
-        given, wanted = f"{array.dtype} {array.shape}", f"{dtype} {(length,)}"
-        raise InputError(f"holds {given} where {wanted} was written", where=path, fix=REBUILD)
-    return np.asarray(array)

@@ -138,8 +138,8 @@ def _single_pieces(texts: Iterable[str]) -> list[str]:
     frequent = np.argsort(-anywhere, kind="stable")[: min(ALPHABET, np.count_nonzero(anywhere))]
     if not len(frequent):
         raise InputError("no text to learn from", where="texts", fix="Give at least one passage that is not blank.")
-    kept = np.sort(frequent)
-    return [chr(code) for code in kept] + [PREFIX + chr(code) for code in kept[inside[kept]]]
+    frequent = np.sort(frequent)
+    return [chr(code) for code in frequent] + [PREFIX + chr(code) for code in frequent[inside[frequent]]]
 
 
 def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:

@@ -174,9 +174,9 @@ def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.M
     for what, saved, now in (("settings", checkpoint.settings, settings), ("model", checkpoint.shapes, shapes)):
         names = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
         if names:
-            told = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
+            differences = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
             fix = "Continue with the settings it was made with, or train into another folder."
-            raise InputError(f"checkpoint of another {what}: {told}", where=checkpoint.folder, fix=fix)
+            raise InputError(f"checkpoint of another {what}: {differences}", where=checkpoint.folder, fix=fix)
 
 
 @torch.no_grad()

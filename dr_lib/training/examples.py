@@ -173,8 +173,8 @@ def group_examples(
 
     Example:
         >>> answers, others = (np.array([4, 2, 4]), np.array([1, 0, 3])), (np.array([4, 4]), np.array([3, 2]))
-        >>> made = group_examples(*answers, *others, passages=5)
-        >>> made.query_rows.tolist(), made.positives.tolist(), made.negatives.tolist()
+        >>> examples = group_examples(*answers, *others, passages=5)
+        >>> examples.query_rows.tolist(), examples.positives.tolist(), examples.negatives.tolist()
         ([2, 4], [0, 1, 3], [[-1], [2]])
     """
     keys = np.unique(positive_queries * passages + positive_passages)
@@ -191,24 +191,24 @@ def _negatives(
     positive_keys: np.ndarray,
     rows: np.ndarray,
     queries: np.ndarray,
-    found: np.ndarray,
+    candidates: np.ndarray,
     passages: int,
     depth: int | None,
 ) -> np.ndarray:
     """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
-    keys = queries * passages + found
+    keys = queries * passages + candidates
     _, first = np.unique(keys, return_index=True)
     usable = np.zeros(len(keys), bool)
     usable[first] = True
     usable &= ~np.isin(keys, positive_keys, kind="sort") & np.isin(queries, rows, kind="sort")
-    queries, found = queries[usable], found[usable]
+    queries, candidates = queries[usable], candidates[usable]
     order = np.argsort(queries, kind="stable")
     owner = np.searchsorted(rows, queries[order])
     rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
     width = int(rank.max(initial=-1)) + 1 if depth is None else min(depth, int(rank.max(initial=-1)) + 1)
     table = np.full((len(rows), width), -1, np.int32)
-    kept = rank < width
-    table[owner[kept], rank[kept]] = found[order][kept]
+    fits = rank < width
+    table[owner[fits], rank[fits]] = candidates[order][fits]
     return table
 
 
@@ -225,8 +225,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
-        >>> made = Examples.of([4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8)
-        >>> both = merge_examples(given, made)
+        >>> further = Examples.of([4, 9], positives=[[0, 5], [2]], negatives=[[3, 6], [1, -1]], passages=8)
+        >>> both = merge_examples(given, further)
         >>> both.query_rows.tolist(), both.positives.tolist(), both.negatives.tolist()
         ([4, 9], [0, 5, 2], [[3, -1, -1, 6], [-1, -1, 1, -1]])
     """
@@ -386,16 +386,16 @@ class TeacherScores:
     def _of_negatives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
         same = rows[:, :, None] == examples.negatives[chosen][:, None, :]
         column = same.argmax(axis=2)
-        found = np.take_along_axis(self.negatives[chosen].astype(np.float32), column, axis=1)
-        return np.where(same.any(axis=2), found, np.float32(np.nan))
+        scores = np.take_along_axis(self.negatives[chosen].astype(np.float32), column, axis=1)
+        return np.where(same.any(axis=2), scores, np.float32(np.nan))
 
     def _of_positives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
         places, _ = examples.places_of(chosen)
         owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
-        found = np.full(rows.shape, np.nan, np.float32)
+        scores = np.full(rows.shape, np.nan, np.float32)
         pair, column = np.nonzero(rows[owner] == examples.positives[places][:, None])
-        found[owner[pair], column] = self.positives[places[pair]]
-        return found
+        scores[owner[pair], column] = self.positives[places[pair]]
+        return scores
 
     def save(self, folder: Path) -> None:
         """Write `positives.npy` and `negatives.npy` into `folder`, float32."""

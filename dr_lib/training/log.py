@@ -66,8 +66,8 @@ class TrainLog:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns, `step` first."""
-        found = dict.fromkeys(name for row in self.rows for name in row)
-        return ("step", *(name for name in found if name != "step"))
+        every = dict.fromkeys(name for row in self.rows for name in row)
+        return ("step", *(name for name in every if name != "step"))
 
     def column(self, name: str) -> np.ndarray:
         """One column as float64 `[rows]`; NaN where a row does not have it."""

@@ -6,7 +6,6 @@ Nothing here names a person, a host or a folder. Book: reference/status prints t
 import os
 import platform
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,23 +13,12 @@ import psutil
 import torch
 
 from dr_lib.errors import InputError
+from dr_lib.stages import versions
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None
-
-PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "accelerate",
-    "safetensors",
-    "numpy",
-    "faiss-cpu",
-    "bm25s",
-)
 
 
 def threads() -> int:
@@ -83,15 +71,18 @@ def device_name(where: torch.device) -> str:
 
 
 @cache
-def _cpu_flags() -> frozenset[str]:
-    """Instruction sets of the processor, as Linux names them; empty where there is no /proc/cpuinfo."""
+def _cpu_facts() -> dict[str, str]:
+    """Name and instruction sets of the processor as Linux has them; empty where there is no /proc/cpuinfo."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return frozenset()
-    return frozenset(
-        flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split(":", 1)[1].split()
-    )
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _cpu_flags() -> set[str]:
+    """Instruction sets; `Features` is what Arm's processors call them."""
+    return set(f"{_cpu_facts().get('flags', '')} {_cpu_facts().get('Features', '')}".split())
 
 
 def has_bf16(where: torch.device) -> bool:
@@ -128,34 +119,16 @@ def machine_facts() -> dict[str, Any]:
     Returns:
         `cpu`, `cores`, `threads`, `memory_gib`, `gpus` (names), `bf16`, `system`, and `versions` by package.
     """
-    found = {name: _version(name) for name in PACKAGES}
     return {
-        "cpu": _cpu_model(),
+        "cpu": _cpu_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         "threads": threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "bf16": has_bf16(device()),
         "system": f"{platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version(), **{n: v for n, v in found.items() if v is not None}},
+        "versions": versions(),
     }
-
-
-@cache
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 def peak_memory() -> dict[str, int]:

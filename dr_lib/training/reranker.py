@@ -23,6 +23,7 @@ from dr_lib.training.stage_settings import CrossEncoderTraining
 
 RerankerLoss = Literal["listwise", "pointwise"]
 Gradient = Literal["paper", "released"]
+KEEP_ONE_IN = 4  # passages that the released code gives a gradient
 
 
 class Reranker(nn.Module):
@@ -32,9 +33,8 @@ class Reranker(nn.Module):
         cross_encoder: `cross_encoder(batch)` -> `[pairs]` scores.
         passages_per_query: n, the positive first.
         loss: "listwise" (SimLM) or "pointwise" (RocketQA and PAIR: a probability for each pair).
-        gradient: through all n passages (paper), or through the positive and the hardest others only, n / `keep_one_in`
-            in all: first all are scored without gradient or dropout, then those once more (released).
-        keep_one_in: SimLM's code scores 64 and keeps 16: 4; for NQ 32 and 16: 2.
+        gradient: through all n passages (paper), or through the positive and the hardest others only, n / 4 in all:
+            first all are scored without gradient or dropout, then those once more (released: 64 and 16).
         r_drop: score each pair twice, with dropout drawn anew, and ask for agreement (released).
     """
 
@@ -45,12 +45,11 @@ class Reranker(nn.Module):
         passages_per_query: int,
         loss: RerankerLoss = "listwise",
         gradient: Gradient = "paper",
-        keep_one_in: int = 4,
         r_drop: bool = False,
     ):
         super().__init__()
         self.cross_encoder, self.passages_per_query = cross_encoder, passages_per_query
-        self.loss, self.gradient, self.keep_one_in, self.r_drop = loss, gradient, keep_one_in, r_drop
+        self.loss, self.gradient, self.r_drop = loss, gradient, r_drop
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss of a batch, and the share of queries whose positive scores highest among the passages with gradient.
@@ -60,9 +59,9 @@ class Reranker(nn.Module):
             generator: not used; the loop hands it to every module.
         """
         n = self.passages_per_query
-        kept = max(2, n // self.keep_one_in)
-        if self.gradient == "released" and kept < n:
-            batch, n = batch.take(self.hardest(batch, kept)), kept
+        count = max(2, n // KEEP_ONE_IN)
+        if self.gradient == "released" and count < n:
+            batch, n = batch.take(self.hardest(batch, count)), count
         passes = 2 if self.r_drop else 1
         copies = batch if passes == 1 else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
         lists = self.cross_encoder(copies).view(passes, -1, n)
@@ -76,12 +75,12 @@ class Reranker(nn.Module):
         return result
 
     @torch.no_grad()
-    def hardest(self, batch: TokenBatch, kept: int) -> Tensor:
-        """Numbers `[B * kept]` of the pairs with each query's positive and its highest-scored negatives."""
+    def hardest(self, batch: TokenBatch, count: int) -> Tensor:
+        """Numbers `[B * count]` of the pairs with each query's positive and its highest-scored negatives."""
         training = self.cross_encoder.training
         scores = self.cross_encoder.eval()(batch).view(-1, self.passages_per_query)
         self.cross_encoder.train(training)
-        negatives = scores[:, 1:].topk(kept - 1).indices + 1
+        negatives = scores[:, 1:].topk(count - 1).indices + 1
         columns = torch.cat([torch.zeros_like(negatives[:, :1]), negatives], 1)
         first = torch.arange(len(scores), device=scores.device)[:, None] * self.passages_per_query
         return (first + columns).flatten()

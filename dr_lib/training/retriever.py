@@ -107,7 +107,7 @@ def retriever(
     validation = None
     if training.validation:
         pool = dev_pool(collection, validation_run, training)
-        look = PoolValidation(
+        score = PoolValidation(
             pool,
             TokenStore.open(validation_queries / "store"),
             passage_store,
@@ -117,7 +117,7 @@ def retriever(
             precision=training.precision,
         )
         validation = Validation(
-            lambda _: look(encoder, passage_encoder)["MRR"].mean(), training.validation.every, training.validation.keep
+            lambda _: score(encoder, passage_encoder)["MRR"].mean(), training.validation.every, training.validation.keep
         )
     train(module, batches.batch, training.with_seed(seed), folder, title="fine-tuning", validation=validation)
     save_encoders(folder, encoder, passage_encoder)
@@ -145,9 +145,9 @@ def start_encoder(
     seed: int,
 ) -> DenseEncoder:
     """The encoder that a retriever starts from; `of="passage_model"` is another one only where pre-training had two."""
-    made = [Path(start) / name for name in (of, "model") if (Path(start) / name).is_dir()]
+    saved = [Path(start) / name for name in (of, "model") if (Path(start) / name).is_dir()]
     return DenseEncoder.from_pretrained(
-        made[0] if made else start,
+        saved[0] if saved else start,
         dropout=dropout,
         device=machine.device(),
         pooling=pooling,

@@ -11,7 +11,7 @@ its twin is then a wrong answer; it ranks the first relevant passage only. Here 
 relevant one that is found counts. Page of the book: ideas/evaluation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import Layout, Side, Title, TokenStore, plan_by_length
+from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 from dr_lib.training.machine import precision as choose_precision
 
 SCORE_BYTES = 1 << 28
@@ -100,7 +100,7 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
     """
     if queries.device.type == "mps":  # Apple's GPUs lack float64
         queries, passages = queries.cpu(), passages.cpu()
-    found = []
+    ranks = []
     for chunk in torch.arange(len(queries), device=queries.device).split(max(1, SCORE_BYTES // (4 * len(passages)))):
         wide = queries[chunk].double()
         scores = torch.cat([(wide @ part.double().T).float() for part in passages.split(BLOCK)], dim=1)
@@ -114,8 +114,8 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
         first = torch.full((len(chunk),), len(passages), device=scores.device).scatter_reduce(0, owner, tied, "amin")
         before = torch.arange(len(passages), device=scores.device) < first[:, None]
         above = (scores > best[:, None]) | ((scores == best[:, None]) & before)
-        found.append(1 + above.sum(dim=1))
-    return torch.cat(found).cpu().numpy()
+        ranks.append(1 + above.sum(dim=1))
+    return torch.cat(ranks).cpu().numpy()
 
 
 class PoolValidation:
@@ -144,9 +144,8 @@ class PoolValidation:
         precision: Literal["auto", "bf16", "fp32"] = "auto",
     ):
         self.pool, self.normalise, self.precision = pool, normalise, precision
-        asked, read = (pool.query_rows, layout.query_length), (pool.passage_rows, layout.passage_length)
-        self._queries = _Side(query_store, *asked, "none", tokens_per_batch, layout.query_side)
-        self._passages = _Side(passage_store, *read, layout.title, tokens_per_batch)
+        self._queries = _Side(query_store, pool.query_rows, layout.queries, tokens_per_batch)
+        self._passages = _Side(passage_store, pool.passage_rows, layout.passages, tokens_per_batch)
 
     @torch.inference_mode()
     def __call__(self, encoder: nn.Module, passage_encoder: nn.Module | None = None) -> dict[str, np.ndarray]:
@@ -181,20 +180,11 @@ class PoolValidation:
 class _Side:
     """Rows of a store, cut into batches of like lengths once for all calls."""
 
-    def __init__(
-        self,
-        store: TokenStore,
-        rows: np.ndarray,
-        max_length: int,
-        title: Title,
-        tokens_per_batch: int,
-        side: Side = "right",
-    ):
-        self.store, self.rows = store, rows
-        self.shape: dict[str, Any] = {"max_length": max_length, "title": title, "side": side}
-        self.plan = plan_by_length(store.lengths(max_length, title)[rows], tokens_per_batch, max_length)
+    def __init__(self, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], tokens_per_batch: int):
+        self.store, self.rows, self.layout = store, rows, layout
+        self.plan = plan_by_length(store.lengths(**layout)[rows], tokens_per_batch, layout["max_length"])
         self.inverse = torch.from_numpy(np.argsort(np.concatenate(self.plan)))
 
-    def batches(self) -> Any:
+    def batches(self) -> Iterator[TokenBatch]:
         """Token batches, longest first."""
-        return (self.store.batch(self.rows[part], **self.shape) for part in self.plan)
+        return (self.store.batch(self.rows[part], **self.layout) for part in self.plan)

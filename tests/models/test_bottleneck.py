@@ -7,7 +7,8 @@ from scipy.special import erf
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.models import Decoder, EnhancedDecoder, ReplacedTokenHead, attention_bias, embed, hidden_states, lm_head
+from dr_lib.models import Decoder, EnhancedDecoder, ReplacedTokenHead, embed, hidden_states, lm_head
+from dr_lib.models.bert import attention_bias
 
 
 @pytest.fixture(params=["bert", "electra"])

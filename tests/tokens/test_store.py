@@ -75,15 +75,9 @@ def test_a_large_vocabulary_is_kept_in_four_bytes(tmp_path):
 
 
 def test_a_file_cut_short_is_found(folder):
-    path = folder / "text_ids.npy"
+    path = folder / "text_ids.bin"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"text_ids\.npy"):
-        TokenStore.open(folder)
-
-
-def test_a_missing_file_is_named(folder):
-    (folder / "title_offsets.npy").unlink()
-    with pytest.raises(InputError, match=r"title_offsets\.npy"):
+    with pytest.raises(InputError, match=r"text_ids\.bin"):
         TokenStore.open(folder)
 
 

@@ -6,15 +6,17 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import BatchStream, TokenValues, plan_epoch
+from dr_lib.tokens import BatchStream, TokenValues
+from dr_lib.tokens.stream import plan_epoch
 
 LENGTHS = -(-np.random.default_rng(3).integers(5, 145, 1000) // 8) * 8
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=80),
     budget=st.integers(1, 300),

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from dr_lib.models import CrossEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
-from dr_lib.training import Examples, PairBatches, Reranker, RetrievalBatches, TrainSettings, train
+from dr_lib.training import Examples, Reranker, RetrievalBatches, TrainSettings, reranker, train
+from dr_lib.training.batches import PairBatches
 from dr_lib.training.reranker import positives_first
 
 
@@ -68,9 +69,10 @@ def test_loss_is_that_of_the_pairs_of_each_query(loss, batches, encoder):
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(slopes, wanted, strict=True))
 
 
-def test_the_released_gradient_goes_through_the_hardest_negatives_alone(batches, encoder):
+def test_the_released_gradient_goes_through_the_hardest_negatives_alone(batches, encoder, monkeypatch):
+    monkeypatch.setattr(reranker, "KEEP_ONE_IN", 2)
     model, batch = encoder(), batches.batch(0)
-    module = Reranker(model, passages_per_query=8, gradient="released", keep_one_in=2)
+    module = Reranker(model, passages_per_query=8, gradient="released")
     scores = model(batch).reshape(4, 8)
     hardest = scores[:, 1:].sort(1, descending=True).values[:, :3]
     expected = -torch.cat([scores[:, :1], hardest], 1).log_softmax(1)[:, 0].mean()
@@ -81,7 +83,7 @@ def test_the_released_gradient_goes_through_the_hardest_negatives_alone(batches,
 
 def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
     model, batch = encoder(dropout=0.5).train(), batches.batch(0)
-    module = Reranker(model, passages_per_query=8, gradient="released", keep_one_in=2)
+    module = Reranker(model, passages_per_query=8, gradient="released")
     assert torch.equal(module.hardest(batch, 4), module.hardest(batch, 4))
     assert model.training
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dr_lib.training import Examples, merge_examples
+from dr_lib.training import Examples
+from dr_lib.training.examples import merge_examples
 
 
 def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
