@@ -2,7 +2,7 @@
 
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, gather_batch
-from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder
+from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, retriever, untuned
 from dr_lib.training.examples import (
     Examples,
     TeacherScores,
@@ -10,12 +10,12 @@ from dr_lib.training.examples import (
     group_examples,
     hash64,
     text_hash,
+    training_examples,
 )
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
 from dr_lib.training.reranker import Reranker, cross_encoder
-from dr_lib.training.retriever import retriever, training_examples, untuned
 from dr_lib.training.schedule import TrainSettings
 from dr_lib.training.stage_settings import (
     CrossEncoderTraining,

@@ -9,15 +9,18 @@ are filled with random passages. Book: ideas/negatives, ideas/distillation.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
 
 OVERLAP_BLOCK = 16_384
+FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives")
 
@@ -113,6 +116,47 @@ class Examples:
         """Positives of the chosen queries one after the other, and where each query's own ones begin."""
         places, first = self.places_of(chosen)
         return self.positives[places], first
+
+
+def training_examples(
+    collection: Collection,
+    negatives: Path | None = None,
+    pseudo_labels: Path | None = None,
+    *,
+    share: float | None = None,
+    share_seed: int = 0,
+) -> Examples:
+    """The training queries that have a positive (or a share of them), with their negatives.
+
+    Args:
+        collection: its split train.
+        negatives: folder with `negatives.npy` `[train queries, depth]`, and perhaps `positives.npy` `[pairs, 2]`: rows
+            of queries and of passages that are positives too; None lists none.
+        pseudo_labels: folder with `examples/` to add.
+        share, share_seed: of the usable queries, as in `nested_share`; None takes all.
+    """
+    relevant = collection.relevant_rows("train")
+    if negatives and (negatives / "positives.npy").is_file():  # passages that hold an answer, behind the judged ones
+        queries, rows = np.load(negatives / "positives.npy").T
+        bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
+        relevant = [np.append(own, rows[slice(*ends)]) for own, ends in zip(relevant, pairwise(bounds), strict=True)]
+    usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
+    if share is not None:
+        usable = nested_share(usable, share, share_seed)
+    listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
+    given = Examples.of(usable, [relevant[row] for row in usable], listed, passages=len(collection.passages))
+    return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
+
+
+def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """A share of some rows, in order and at least one: of the same seed, a larger share contains a smaller one.
+
+    Example:
+        >>> nested_share(np.arange(8), 0.25, seed=0).tolist(), nested_share(np.arange(8), 0.5, seed=0).tolist()
+        ([1, 2], [0, 1, 2, 5])
+    """
+    drawn = np.random.default_rng([seed, FEW_SHOT_DRAW]).permutation(rows)
+    return np.sort(drawn[: max(1, round(share * len(rows)))])
 
 
 def text_hash(*parts: str) -> int:

@@ -17,8 +17,8 @@ from dr_lib.stages import stage
 from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches
+from dr_lib.training.examples import training_examples
 from dr_lib.training.loop import train
-from dr_lib.training.retriever import training_examples
 from dr_lib.training.stage_settings import CrossEncoderTraining
 
 RerankerLoss = Literal["listwise", "pointwise"]
