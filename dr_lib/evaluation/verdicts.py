@@ -40,6 +40,8 @@ from dr_lib.evaluation.statistics import (
 
 State = Literal["held", "reversed", "inconclusive", "one seed", "not run"]
 Runs = Mapping[str, Sequence[Scores]]
+UNTRAINED = ("BM25",)
+"""Rows that no training is behind: one run of them is all there is."""
 POWER = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
 
@@ -75,7 +77,7 @@ class Verdict:
         state: "held", "reversed", "inconclusive", "one seed" or "not run".
         leans: what the same runs would say if one seed were enough; the state itself otherwise.
         pairs: the comparisons of which both sides were run, also where the verdict is "not run".
-        fewest_seeds: of a row.
+        fewest_seeds: of a row that is trained.
         seed_noise: standard deviation of a run's mean from seed to seed, pooled over the rows; None for one seed.
         missing: row names without a run, or measures that a run lacks.
         note: why, in one sentence or two.
@@ -157,9 +159,9 @@ def verdict(
     pairs = _judge(statistics, level, draws)
     if missing:
         return Verdict(claim.id, "not run", pairs=pairs, missing=missing, note=f"Not run: {', '.join(missing)}.")
-    rows = {(place, row) for check in checks for row in check.rows for place in places}
-    each = [[_mean(run, checks[0].measure) for run in places[place][row]] for place, row in rows]
-    leans, seeds = _join([one.state for one in pairs]), min(map(len, each))
+    rows = {(place, row) for check in checks for row in check.rows if row not in UNTRAINED for place in places}
+    each = [[_mean(run, checks[0].measure) for run in places[place][row]] for place, row in sorted(rows)]
+    leans, seeds = _join([one.state for one in pairs]), min(map(len, each), default=0)
     noise = float(np.sqrt(np.mean([np.var(own, ddof=1) for own in each]))) if seeds > 1 else None
     state: State = "one seed" if claim.trained and seeds == 1 else leans
     note = f"One seed: {leans} if another would say the same. " if state == "one seed" else ""

@@ -121,6 +121,11 @@ def test_one_seed_says_one_seed_and_how_it_leans():
     assert (untrained.state, untrained.leans) == ("held", "held")
 
 
+def test_bm25_needs_no_second_seed():
+    found = verdict(claim([["BM25", "a"]]), runs(seeds=1, BM25=0.5) | runs(seeds=3, a=0.4))
+    assert (found.state, found.fewest_seeds) == ("held", 3)
+
+
 def test_seeds_that_disagree_leave_open_what_queries_alone_would_decide():
     """Two seeds of opposite sign: each run would be sure of itself."""
     rng = np.random.default_rng(1)
