@@ -227,52 +227,86 @@ def test_two_processes_build_a_stage_once(tmp_path):
 
 
 PACKAGE = {
-    "losses": '"""Losses."""\n\ndef first(x):\n    """One."""\n    return x + SHIFT\n\n'
-    "def second(x):\n    return x\n\nSHIFT = 1\n",
-    "methods": "from mine import losses\nfrom mine.losses import second\n\nclass One:\n    def run(self):\n"
-    "        return losses.first(1)\n\nclass Two:\n    def run(self):\n        return second(2)\n",
+    "__init__.py": "",
+    "losses.py": """
+def first(x):
+    '''One.'''
+    return x + SHIFT
+
+def second(x):
+    return x
+
+SHIFT = 1
+""",
+    "tools/__init__.py": "from mine.tools.search import search",
+    "tools/search.py": """
+def search(x):
+    return x
+
+def other(x):
+    return 3
+""",
+    "methods.py": """
+from mine import losses
+from mine.losses import second
+from mine.tools import search
+
+class One:
+    def run(self):
+        return losses.first(1)
+
+class Two:
+    def run(self):
+        return second(2)
+
+class Any:
+    def run(self, name):
+        return getattr(losses, name)(3)
+
+class Search:
+    def run(self):
+        return search(4)
+""",
 }
 
 
-def digests(folder, **changes):
-    """Digests of both classes, computed by a fresh process over the package with some text replaced."""
-    package = folder / "mine"
-    package.mkdir(exist_ok=True)
-    (package / "__init__.py").write_text("")
+def digests(folder, file="", old="", new=""):
+    """Digests of all classes, computed by a fresh process over the package with some text of a file replaced."""
     for name, text in PACKAGE.items():
-        old, new = changes.get(name, ("", ""))
-        (package / f"{name}.py").write_text(text.replace(old, new) if old else text)
-    code = "from mine.methods import One, Two; from dr_lib.stages import code_digest as d; print(d(One), d(Two))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
+        (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "mine" / name).write_text(text.replace(old, new) if name == file else text)
+    code = (
+        "import json; from mine import methods; from dr_lib.stages import code_digest\n"
+        "kinds = [one for one in vars(methods).values() if isinstance(one, type)]\n"
+        "print(json.dumps({one.__name__: code_digest(one) for one in kinds}))"
     )
-    return done.stdout.split()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    return json.loads(done.stdout)
 
 
-def test_an_edited_loss_changes_the_digest_of_what_calls_it_and_of_nothing_else(tmp_path):
-    one, two = digests(tmp_path)
-    for change in [("x + SHIFT", "x - SHIFT"), ("SHIFT = 1", "SHIFT = 2")]:
-        changed = digests(tmp_path, losses=change)
-        assert changed[0] != one and changed[1] == two
-    changed = digests(tmp_path, losses=("return x\n", "return 2 * x\n"))
-    assert changed[0] == one and changed[1] != two
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    return digests(tmp_path_factory.mktemp("before"))
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("file", "old", "new", "affected"),
     [
-        ('"""One."""', '"""Another text."""'),
-        ("return x\n", "return  x  # why\n"),
-        ("SHIFT = 1\n", "SHIFT = 1\n\nUNUSED = 3\n"),
+        ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
+        ("losses.py", "SHIFT = 1", "SHIFT = 2", {"One", "Any"}),
+        ("losses.py", "return x\n", "return 2 * x\n", {"Two", "Any"}),
+        ("tools/search.py", "return x", "return 2 * x", {"Search"}),
+        ("tools/search.py", "return 3", "return 4", set()),  # `search` is the function, not the module of that name
+        ("losses.py", "'''One.'''", "'''Another text.'''", set()),
+        ("losses.py", "return x\n", "return  x  # why\n", set()),
+        ("methods.py", "class One", "def nobody():\n    return 1\n\nclass One", set()),
     ],
 )
-def test_comments_docstrings_layout_and_what_nobody_calls_change_no_digest(tmp_path, change):
-    assert digests(tmp_path, losses=change) == digests(tmp_path)
+def test_edited_code_changes_the_digest_of_what_runs_it_and_of_nothing_else(before, tmp_path, file, old, new, affected):
+    after = digests(tmp_path, file, old, new)
+    assert {name for name in before if after[name] != before[name]} == affected
 
 
 def test_code_edited_under_a_living_process_is_refused(tmp_path):
