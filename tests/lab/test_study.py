@@ -274,7 +274,7 @@ def test_so_many_runs_are_under_way_at_once(study, monkeypatch, options, most):
 
 
 class Posting(Executor):
-    """Sends what is submitted as pools of processes do."""
+    """Packs what is submitted, as for another process."""
 
     def submit(self, function, /, *arguments, **named):
         sent, given, more = ForkingPickler.loads(ForkingPickler.dumps((function, arguments, named)))
