@@ -59,11 +59,7 @@ def their_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarra
         return vectors
 
     kinds = {"bf16": ("float32", True), "bf16_weights": ("bfloat16", False), "fp32": ("float32", False)}
-    return {
-        f"{THEIRS}{name} {attention}": way(attention, *kind)
-        for attention in ("eager", "sdpa")
-        for name, kind in kinds.items()
-    }
+    return {f"{THEIRS}{name} {attention}": way(attention, *kind) for attention in ("eager", "sdpa") for name, kind in kinds.items()}
 
 
 def main() -> None:

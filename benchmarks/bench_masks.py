@@ -96,9 +96,7 @@ def main() -> None:
     hidden = {"mask_id": 4, "vocab_size": options.vocab, "generator": source}
 
     def collate(collator: DataCollatorForLanguageModeling) -> torch.Tensor:
-        return collator.torch_mask_tokens(
-            batch.input_ids.cpu().clone(), special_tokens_mask=special.clone(), offset_mapping=spans
-        )
+        return collator.torch_mask_tokens(batch.input_ids.cpu().clone(), special_tokens_mask=special.clone(), offset_mapping=spans)
 
     ways = {
         "uniform": lambda: masking.uniform(batch, RATE, source),

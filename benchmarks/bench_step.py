@@ -78,9 +78,7 @@ def ours(found: Material, batches: RetrievalBatches, steps: int, precision: str)
     return marks.seconds(), [row["loss"] for row in log.rows]
 
 
-def theirs(
-    found: Material, texts: datasets.Dataset, queries: int, precision: str, attention: str
-) -> tuple[list[float], Losses]:
+def theirs(found: Material, texts: datasets.Dataset, queries: int, precision: str, attention: str) -> tuple[list[float], Losses]:
     """The same of their trainer."""
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.base.sampler import DefaultBatchSampler

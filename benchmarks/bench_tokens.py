@@ -37,9 +37,7 @@ def passages(count: int) -> datasets.Dataset:
     return datasets.Dataset.from_list(rows)
 
 
-def ways(
-    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, store: TokenStore, length: int
-) -> dict[str, Assemble]:
+def ways(rows: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, store: TokenStore, length: int) -> dict[str, Assemble]:
     """Three ways from row numbers to padded ids."""
     settings = {"truncation": "longest_first", "max_length": length, "return_token_type_ids": True}
     collate = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)

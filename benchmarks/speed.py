@@ -73,9 +73,7 @@ def main() -> None:
     print(f"{facts['cpu']}, {facts['threads']} threads, {', '.join(facts['gpus']) or 'no GPU'}; {where.type}")
     texts = collections.load(chosen.collection)
     texts = texts.sample(chosen.passages, train_queries=100, dev_queries=100, test_queries=100).passages
-    print(
-        f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection}, {LENGTH} tokens\n"
-    )
+    print(f"{chosen.layers} layers x {chosen.hidden}, {len(texts):,} passages of {chosen.collection}, {LENGTH} tokens\n")
     tokenizer = tokens.train_wordpiece(texts["text"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

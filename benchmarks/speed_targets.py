@@ -23,9 +23,7 @@ def table(found: dict) -> str:
     ]
     for row in rows:
         enough = "met" if row["by_median"] <= row["wanted"] else "not met"
-        lines.append(
-            f"{row['what']:{width}}  {row['wanted']:6.2f}  {row['by_median']:6.2f}  {row['by_quickest']:8.2f}  {enough}"
-        )
+        lines.append(f"{row['what']:{width}}  {row['wanted']:6.2f}  {row['by_median']:6.2f}  {row['by_quickest']:8.2f}  {enough}")
         lines.append(f"{'':{width}}  {row['ours']} / {row['peer']}")
     return "\n".join(lines)
 

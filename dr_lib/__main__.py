@@ -138,9 +138,7 @@ def export_model(options: argparse.Namespace) -> None:
     from dr_lib.report import export
 
     if (options.model is None) == (options.study is None):
-        raise InputError(
-            "give a record, a folder, or --study", where="export", fix="One of the three says which model."
-        )
+        raise InputError("give a record, a folder, or --study", where="export", fix="One of the three says which model.")
     names = {"seed": options.seed, "scale": options.scale}
     model = options.model or find_record(options.study, options.label, **names)
     print("\n".join(str(path) for path in export(model, options.to, name=options.name)))

@@ -47,9 +47,7 @@ def read_json(path: Path) -> Any:
         raise InputError("no such file", where=path, fix="Check the path, or run the step that writes it.") from None
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
         line = getattr(error, "lineno", "?")
-        raise InputError(
-            f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it."
-        ) from None
+        raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it.") from None
 
 
 def json_digest(value: Any) -> str:

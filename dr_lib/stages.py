@@ -391,9 +391,7 @@ class Cache:
         """
         if not self.finished(one):
             if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = (
-                    "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
-                )
+                fix = "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
                 raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self.get(upstream)

@@ -78,12 +78,7 @@ def token_batch(ids: np.ndarray, rows: np.ndarray) -> TokenBatch:
     input_ids = torch.from_numpy(ids.astype(np.int64))
     special = torch.isin(input_ids, torch.tensor([0, 2, 3]))
     return TokenBatch(
-        input_ids,
-        (input_ids != 0).long(),
-        torch.zeros_like(input_ids),
-        special,
-        ~special,
-        torch.from_numpy(rows.astype(np.int64)),
+        input_ids, (input_ids != 0).long(), torch.zeros_like(input_ids), special, ~special, torch.from_numpy(rows.astype(np.int64))
     )
 
 

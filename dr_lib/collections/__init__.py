@@ -24,11 +24,6 @@ from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, So
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data
 
-__all__ = ["GENERATED", "Collection", "Judgement", "Passage", "Query", "kilt", "load", "write_folder"]
-__all__ += ["document_numbers", "id_chunks", "judged_rows", "query_text", "read_lines", "read_records", "rows_of"]
-__all__ += ["CandidateSet", "Exchange", "dialogue_file", "load_candidates", "read_exchanges"]
-__all__ += ["made_dialogues", "made_sentence_pairs"]
-
 
 def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = False) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in the cache.
@@ -91,6 +86,4 @@ def _names() -> str:
     if root and root.is_dir():
         names = sorted(path.parent.name for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")])
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
-    return (
-        f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text or of a .jsonl, or {local}."
-    )
+    return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text or of a .jsonl, or {local}."

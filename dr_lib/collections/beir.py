@@ -71,9 +71,7 @@ def _find(folder: Path, name: str) -> Path | None:
 def _splits(folder: Path) -> dict[str, Path]:
     """Judgement files by split: train, dev, test first, others by name."""
     place, order = folder / "qrels", {name: rank for rank, name in enumerate(SPLITS)}
-    names = {
-        path.name.removesuffix(".gz").removesuffix(".tsv") for path in (*place.glob("*.tsv"), *place.glob("*.tsv.gz"))
-    }
+    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in (*place.glob("*.tsv"), *place.glob("*.tsv.gz"))}
     files = {name: _find(place, f"{name}.tsv") for name in sorted(names, key=lambda name: (order.get(name, 3), name))}
     for name, path in files.items():
         if path is None or NOT_IN_NAMES.search(name):
@@ -178,9 +176,7 @@ def _query(record: Record, where: str) -> Query:
     answers = field_of(record, "answers", list, where, [])
     for answer in answers:
         if not isinstance(answer, str):
-            raise InputError(
-                f"field answers holds {JSON_TYPES[type(answer)]}", where=where, fix="Give a list of texts."
-            )
+            raise InputError(f"field answers holds {JSON_TYPES[type(answer)]}", where=where, fix="Give a list of texts.")
     return Query(field_of(record, "_id", str, where), query_text(record, where), tuple(answers))
 
 
@@ -203,11 +199,7 @@ def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
 
 
 def write_folder(
-    folder: Path,
-    passages: datasets.Dataset,
-    queries: Iterable[Query],
-    judgements: Mapping[str, Iterable[Judgement]],
-    readme: str,
+    folder: Path, passages: datasets.Dataset, queries: Iterable[Query], judgements: Mapping[str, Iterable[Judgement]], readme: str
 ) -> None:
     """Write `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and `README.md`, as `load` and other tools read them.
 

@@ -153,9 +153,7 @@ class Collection:
         limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
-                raise InputError(
-                    f"a sample of {size} is empty", where=name, fix="Give a number from 1, or leave it out."
-                )
+                raise InputError(f"a sample of {size} is empty", where=name, fix="Give a number from 1, or leave it out.")
         drawn = {split: self._draw_queries(split, limits[split], seed) for split in self.splits if split in limits}
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())

@@ -42,9 +42,7 @@ def source(id_: str) -> Source:
     if not dataset.has_docs():
         raise InputError("this id has no passages", where=PREFIX + id_, fix=f"Use one of: {names}.")
     corpus = ir_datasets.docs_parent_id(id_)  # a split is called by what follows it; an id that is both is "test"
-    judged = [
-        name for name in (id_, *below) if ir_datasets.load(name).has_docs() and ir_datasets.load(name).has_qrels()
-    ]
+    judged = [name for name in (id_, *below) if ir_datasets.load(name).has_docs() and ir_datasets.load(name).has_qrels()]
     judged = [name for name in judged if ir_datasets.docs_parent_id(name) == corpus]
     splits = {name.removeprefix(corpus).strip("/") or "test": name for name in judged}
     return Source(

@@ -214,9 +214,7 @@ def _whole_rows(source: Source, rows: Rows, kind: str, counts: Counter) -> Itera
             counts[f"empty_{kind}_left_out"] += 1
 
 
-def _write_arrow(
-    path: Path, features: Features, rows: Rows, numbered: Iterable[tuple[int, tuple]]
-) -> tuple[str, array]:
+def _write_arrow(path: Path, features: Features, rows: Rows, numbered: Iterable[tuple[int, tuple]]) -> tuple[str, array]:
     """Write rows as an Arrow stream; return the SHA-256 of their content, and their numbers in the source."""
     content, numbers = sha256(), array("q")
     with ArrowWriter(path=str(path), features=features) as writer:

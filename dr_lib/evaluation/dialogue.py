@@ -75,13 +75,8 @@ def evaluate_candidates(
         InputError: a context longer than the encoder has positions, or encoders of different widths.
     """
     vectors = []
-    cuts = (
-        {"max_length": settings.context_length, "side": settings.side},
-        {"max_length": encoder.settings.passage_length},
-    )
-    sides = zip(
-        (context_encoder, encoder), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True
-    )
+    cuts = ({"max_length": settings.context_length, "side": settings.side}, {"max_length": encoder.settings.passage_length})
+    sides = zip((context_encoder, encoder), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True)
     for reader, texts, name, cut in sides:
         rows = datasets.Dataset.from_dict({"text": texts})
         store = TokenStore.build(rows, reader.tokenizer, folder / name, columns=("text",), progress=False)

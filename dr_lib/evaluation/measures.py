@@ -129,12 +129,7 @@ class Scores:
 
 
 def evaluate(
-    ranking: Ranking,
-    qrels: Qrels,
-    passage_ids: Sequence[str],
-    measures: Sequence[str] = BY_JUDGEMENT,
-    *,
-    grade: int = 1,
+    ranking: Ranking, qrels: Qrels, passage_ids: Sequence[str], measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
 ) -> Scores:
     """Score a ranking against judgements, by the rules above.
 
@@ -295,9 +290,7 @@ def _unpack(text: str) -> bytes:
 
 
 @stage()
-def scores(
-    folder: Path, run: Path, collection: Collection, *, split: str, measures: Sequence[str], grade: int = 1
-) -> None:
+def scores(folder: Path, run: Path, collection: Collection, *, split: str, measures: Sequence[str], grade: int = 1) -> None:
     """`scores.json`: the score of every query of a split by measure."""
     ranking = Ranking.open(run / "ranking")
     evaluate_split(ranking, collection, split, measures, grade=grade).save(folder / "scores.json")

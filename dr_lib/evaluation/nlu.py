@@ -113,9 +113,7 @@ class NluSettings(Settings):
 
 
 @stage(resumable=True)
-def nlu(
-    folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int
-) -> None:
+def nlu(folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int) -> None:
     """`scores.json`: a row's class or score as predicted and as it is, and for classes whether it is right; `log.json`.
 
     Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
@@ -347,9 +345,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 """Measures of a whole set, `(predicted, actual) -> value`. scikit-learn has them too, 1 ms a call: 50 times as slow."""
 
 
-def measure_interval(
-    runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95
-) -> Interval:
+def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95) -> Interval:
     """A measure of one configuration and its bootstrap interval over rows.
 
     Such a measure is no mean over rows, so each resample of the rows is measured anew.
@@ -371,13 +367,7 @@ def measure_interval(
 
 
 def measure_difference(
-    first: Sequence[Scores],
-    second: Sequence[Scores],
-    name: str,
-    *,
-    draws: int = SET_DRAWS,
-    seed: int = 0,
-    level: float = 0.95,
+    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95
 ) -> Interval:
     """First minus second configuration, both measured on the same resampled rows."""
     return interval_of(*difference_draws(first, second, name, draws=draws, seed=seed), level)
@@ -414,9 +404,7 @@ def _target(task: NluTask, cell: str, where: str) -> float:
     return value
 
 
-def _batches(
-    store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int
-) -> Callable[[int], NluBatch]:
+def _batches(store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int) -> Callable[[int], NluBatch]:
     """Micro-step -> batch; every epoch has an order of its own, and rows that do not fill a batch wait for the next."""
     low, high = split.task.scale
     targets = split.targets if split.task.classes else (split.targets - np.float32(low)) / np.float32(high - low)

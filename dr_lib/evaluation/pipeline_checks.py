@@ -150,9 +150,7 @@ def pipeline_checks(
     mined_rows = np.load(mined / "negatives.npy")[rows]
     documents, _ = collection.documents()
     relevant = collection.relevant_rows("train")
-    marked = {
-        "mined: from a positive's document": also_in(documents[mined_rows], [documents[relevant[row]] for row in rows])
-    }
+    marked = {"mined: from a positive's document": also_in(documents[mined_rows], [documents[relevant[row]] for row in rows])}
     if bm25_negatives:
         marked["mined: BM25 lists them too"] = also_in(mined_rows, np.load(bm25_negatives / "negatives.npy")[rows])
     answers = collection.queries("train")[rows]["answers"]

@@ -104,19 +104,11 @@ def bootstrap_interval(
 
 
 def bootstrap_intervals(
-    differences: Sequence[np.ndarray],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-    level: float = 0.95,
-    resample_seeds: bool = False,
+    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95, resample_seeds: bool = False
 ) -> list[Interval]:
     """`bootstrap_interval` of several differences on the same queries, for little more than the price of one."""
     means = bootstrap_means(differences, draws=draws, seed=seed, resample_seeds=resample_seeds)
-    return [
-        interval_of(float(np.mean(own, dtype=np.float64)), drawn, level)
-        for own, drawn in zip(differences, means, strict=True)
-    ]
+    return [interval_of(float(np.mean(own, dtype=np.float64)), drawn, level) for own, drawn in zip(differences, means, strict=True)]
 
 
 def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval:
@@ -263,9 +255,7 @@ def average_interval(
         raise InputError("no collection is left", where="zero-shot average", fix="Give the scores of at least one.")
     names = list(values)
     means = np.array([np.mean(values[name], dtype=np.float64) for name in names])
-    drawn = np.stack(
-        [bootstrap_means([values[name]], draws=draws, seed=seed + place)[0] for place, name in enumerate(names)]
-    )
+    drawn = np.stack([bootstrap_means([values[name]], draws=draws, seed=seed + place)[0] for place, name in enumerate(names)])
     each = {name: interval_of(float(mean), own, level) for name, mean, own in zip(names, means, drawn, strict=True)}
     without = {}
     for place, name in enumerate(names if len(names) > 1 else []):

@@ -121,12 +121,7 @@ class _Statistic:
 
 
 def verdict(
-    claim: Claim,
-    runs: Runs | Mapping[str, Runs],
-    *,
-    measure: str | None = None,
-    level: float = 0.95,
-    draws: int = DRAWS,
+    claim: Claim, runs: Runs | Mapping[str, Runs], *, measure: str | None = None, level: float = 0.95, draws: int = DRAWS
 ) -> Verdict:
     """Judge a claim by our runs.
 

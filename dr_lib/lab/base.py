@@ -69,9 +69,7 @@ class Checkpoint:
     def facts(self) -> dict[str, Any]:
         """What a record says of it."""
         made = isinstance(self.model, Part)
-        digests = (
-            {"key": self.model.stage.key} if made else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
-        )
+        digests = {"key": self.model.stage.key} if made else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
         return {"name": self.name, **digests, "shape": self.shape._asdict()}
 
 
@@ -271,9 +269,7 @@ def vocabulary(folder: Path, texts: list[Collection], *, size: int, left_out: li
 
 
 @stage()
-def base_tokens(
-    folder: Path, texts: list[Collection], tokenizer: Path, *, left_out: list, held_out: float, seed: int
-) -> None:
+def base_tokens(folder: Path, texts: list[Collection], tokenizer: Path, *, left_out: list, held_out: float, seed: int) -> None:
     """`train/` and `held_out/`: token stores of both parts of the text."""
     words = load_tokenizer(tokenizer)
     for name, rows in zip(("train", "held_out"), base_text(texts, left_out, held_out, seed), strict=True):

@@ -73,8 +73,7 @@ def run_notebooks(
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
         waiting = [
-            pool.submit(run_notebook, notebook, settings, dict(parameters or {}), threads, target, inputs)
-            for notebook in notebooks
+            pool.submit(run_notebook, notebook, settings, dict(parameters or {}), threads, target, inputs) for notebook in notebooks
         ]
         for future in as_completed(waiting):
             outcome = future.result()

@@ -68,9 +68,7 @@ def generate_queries(
     return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
 
 
-def question_collection(
-    recipe: Recipe, learn_from: str, judged: list[str], *, per_passage: int, top_k: int, seed: int
-) -> Stage:
+def question_collection(recipe: Recipe, learn_from: str, judged: list[str], *, per_passage: int, top_k: int, seed: int) -> Stage:
     """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
     collection = open_sample(recipe.collection)
     writing = Pipeline(recipe, searches=False)

@@ -77,11 +77,7 @@ def evidence(records: Sequence[Record]) -> dict[str, Any]:
     if not records:
         return {"scale": None, "collection": None, "seeds": []}
     collection = records[0].data["collection"]["name"]
-    return {
-        "scale": records[0].scale,
-        "collection": collection,
-        "seeds": sorted({record.seed for record in records}),
-    }
+    return {"scale": records[0].scale, "collection": collection, "seeds": sorted({record.seed for record in records})}
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:

@@ -381,9 +381,7 @@ class Pipeline:
         written = len(self.collection.passages) * per_passage * self.recipe.query_length
         return made.costs(written * self._work_a_token / 3)
 
-    def continuations(
-        self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0
-    ) -> Stage:
+    def continuations(self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0) -> Stage:
         """One continuation of every passage (MASTER's GPT-2 task); a decoder reads no more than a passage's length."""
         settings, longest = self.recipe.auxiliary.continuations, self.recipe.passage_length
         new_tokens, prompt_tokens = min(new_tokens, longest), min(prompt_tokens, 2 * longest)
@@ -522,9 +520,7 @@ class Pipeline:
         """The stage whose `scores.json` the record holds."""
         options, where = self.recipe.evaluation, self.searched
         if options.kind == "nlu":
-            train, test = (
-                evaluation.nlu_file(options.nlu.folder, split) for split in (options.nlu.train, options.nlu.split)
-            )
+            train, test = (evaluation.nlu_file(options.nlu.folder, split) for split in (options.nlu.train, options.nlu.split))
             return evaluation.nlu(
                 self.start,
                 Data(str(train), file_digest(train)),

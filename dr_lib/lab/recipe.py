@@ -365,10 +365,7 @@ class Recipe(Settings):
     def layout(self) -> Layout:
         """How texts become sequences."""
         return Layout(
-            title=self.title,
-            passage_length=self.passage_length,
-            query_length=self.query_length,
-            query_side=self.query_side,
+            title=self.title, passage_length=self.passage_length, query_length=self.query_length, query_side=self.query_side
         )
 
     def with_(self, **changes: Any) -> "Recipe":

@@ -155,9 +155,7 @@ def open_searcher(
     return Searcher(collection, systems)
 
 
-def searcher_for(
-    source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True
-) -> Searcher:
+def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True) -> Searcher:
     """A searcher from what a command line names.
 
     Args:
@@ -206,9 +204,7 @@ def vectors_of(collection: Collection, folder: Path) -> Stage:
     return retrieval.vectors(Data(str(folder), json_digest(files)), passages).costs(len(collection.passages))
 
 
-def open_reranker(
-    collection: Collection, folder: Path, cache: Cache
-) -> Callable[[System, Sequence[str], int], Ranking]:
+def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:
     """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
     check_model(folder, "cross_encoder.json")
     scorer = CrossEncoder.from_pretrained(folder, device=machine.device())

@@ -34,8 +34,7 @@ def stage_lines(cache: Cache, verify: bool = False) -> list[str]:
         size[kind] += sum(file["bytes"] for file in manifest["files"].values())
     lines = [f"stages in {cache.root}: {len(manifests)} finished"]
     lines += [
-        f"  {kind}: {count[kind]}, {size[kind] / 2**20:,.1f} MB, built in {spell_seconds(seconds[kind])}"
-        for kind in sorted(count)
+        f"  {kind}: {count[kind]}, {size[kind] / 2**20:,.1f} MB, built in {spell_seconds(seconds[kind])}" for kind in sorted(count)
     ]
     lines += [f"  unfinished: {path.name}" for path in sorted(cache.root.glob("*.partial"))]
     return lines + (damage_lines(cache) if verify else [])

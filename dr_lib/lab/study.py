@@ -217,9 +217,7 @@ class Study:
         self.executor = executor or InThisProcess()
         self.at_once = at_once or getattr(executor, "_max_workers", None) or 1
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
-        self.planned = [
-            Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()
-        ]
+        self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
     def run(self) -> StudyResult:
         """Run what is not there yet and fits the budget.
@@ -425,6 +423,4 @@ def elsewhere(recipe: Recipe, where: CollectionSettings) -> Recipe:
 def _settings(one: Any) -> CollectionSettings:
     if isinstance(one, CollectionSettings):
         return one
-    return CollectionSettings(
-        **{"allow_duplicates": True, **({"name": str(one)} if isinstance(one, str | Path) else one)}
-    )
+    return CollectionSettings(**{"allow_duplicates": True, **({"name": str(one)} if isinstance(one, str | Path) else one)})

@@ -4,22 +4,3 @@ from dr_lib.losses.contrastive import Block, Preset, contrastive, gather, in_bat
 from dr_lib.losses.cross_entropy import chunked_cross_entropy
 from dr_lib.losses.distillation import Mean, distillation, listwise, pointwise, r_drop
 from dr_lib.losses.passage_centric import Candidates, pair, passage_centric
-
-__all__ = [
-    "Block",
-    "Candidates",
-    "Mean",
-    "Preset",
-    "chunked_cross_entropy",
-    "contrastive",
-    "distillation",
-    "gather",
-    "in_batch_accuracy",
-    "listwise",
-    "pair",
-    "passage_centric",
-    "pointwise",
-    "r_drop",
-    "siblings",
-    "steps_together",
-]

@@ -128,12 +128,7 @@ def siblings(vectors: Tensor, documents: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def in_batch_accuracy(
-    queries: Tensor,
-    passages: Tensor,
-    *,
-    normalise: bool,
-    passage_ids: Tensor | None = None,
-    known_positives: Tensor | None = None,
+    queries: Tensor, passages: Tensor, *, normalise: bool, passage_ids: Tensor | None = None, known_positives: Tensor | None = None
 ) -> Tensor:
     """Share of queries whose own positive scores above every passage of the batch that is not known to be positive.
 

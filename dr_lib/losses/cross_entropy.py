@@ -19,13 +19,7 @@ CACHED = 2**18
 
 
 def chunked_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    *,
-    chunk: int | None = None,
-    weights: Tensor | None = None,
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, chunk: int | None = None, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy of `softmax(hidden @ weight.T + bias)` at the labels, and how many labels score highest.
 
@@ -127,13 +121,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _logits_to_slopes(
-    logits: Tensor,
-    offset: Tensor,
-    targets: Tensor,
-    shares: Tensor,
-    loss: Tensor,
-    correct: Tensor,
-    bias_slope: Tensor | None,
+    logits: Tensor, offset: Tensor, targets: Tensor, shares: Tensor, loss: Tensor, correct: Tensor, bias_slope: Tensor | None
 ) -> Tensor:
     """Add a chunk to the totals, and turn its logits in place into slopes that lack a factor per row.
 

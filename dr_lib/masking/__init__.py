@@ -3,17 +3,3 @@
 from dr_lib.masking.hide import MaskPolicy, hide
 from dr_lib.masking.weighted import importance, keyword
 from dr_lib.masking.words import Budget, complementary, extra_rate, per_row, superset, uniform, whole_word
-
-__all__ = [
-    "Budget",
-    "MaskPolicy",
-    "complementary",
-    "extra_rate",
-    "hide",
-    "importance",
-    "keyword",
-    "per_row",
-    "superset",
-    "uniform",
-    "whole_word",
-]

@@ -116,9 +116,7 @@ def _take_on_cpu(keys: np.ndarray, budget: np.ndarray) -> np.ndarray:
     return taken
 
 
-def _take_shorter_on_cpu(
-    taken: np.ndarray, keys: np.ndarray, ranked: np.ndarray, budget: np.ndarray, rows: np.ndarray
-) -> None:
+def _take_shorter_on_cpu(taken: np.ndarray, keys: np.ndarray, ranked: np.ndarray, budget: np.ndarray, rows: np.ndarray) -> None:
     """Go through the words behind the one that overshoots, in the open rows only, until each is full or at its end.
 
     Args:

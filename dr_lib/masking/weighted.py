@@ -74,9 +74,7 @@ def _spread(values: Tensor, counted: Tensor) -> Tensor:
     return ((values - mean).where(counted, 0).square().sum(1, keepdim=True) / number).sqrt()
 
 
-def keyword(
-    batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
-) -> Tensor:
+def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:
     """Draw one mask of whole words per passage, one word after the other with probability in proportion to its weight.
 
     Each draw is among the words not yet taken, which is the order of `log(weight)` plus Gumbel noise: one sort instead

@@ -105,13 +105,7 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
 
 
 def superset(
-    batch: TokenBatch,
-    mask: Tensor,
-    rate: float,
-    generator: torch.Generator,
-    *,
-    encoder_rate: float,
-    budget: Budget = "maskable",
+    batch: TokenBatch, mask: Tensor, rate: float, generator: torch.Generator, *, encoder_rate: float, budget: Budget = "maskable"
 ) -> Tensor:
     """Join a mask with a second whole-word draw, so that about `rate` of the pieces are hidden in all (SimLM, 3.1).
 
@@ -172,12 +166,7 @@ def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
 
 
 def per_row(
-    batch: TokenBatch,
-    rate: float,
-    generator: torch.Generator,
-    *,
-    budget: Budget = "maskable",
-    draws: int | None = None,
+    batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable", draws: int | None = None
 ) -> Tensor:
     """Draw a whole-word mask for each row of the decoder's attention (RetroMAE, enhanced decoding).
 

@@ -5,43 +5,7 @@ from dr_lib.materials.importances import importances, write_importances
 from dr_lib.materials.keywords import keyword_weights, write_keyword_weights
 from dr_lib.materials.ngrams import NgramCounts, WordBlock, WordTable, count_ngrams, ngrams, word_blocks
 from dr_lib.materials.pairs import file_pairs, title_pairs
-from dr_lib.materials.pseudo_labels import (
-    bm25_candidates,
-    dense_candidates,
-    given_labels,
-    pseudo_labels,
-    unlabelled_queries,
-)
+from dr_lib.materials.pseudo_labels import bm25_candidates, dense_candidates, given_labels, pseudo_labels, unlabelled_queries
 from dr_lib.materials.queries import GENERATED_SHARES, generated_name, question_collection
 from dr_lib.materials.questions import generated_pairs, question_generator, questions
 from dr_lib.materials.texts import Texts, text_tokens
-
-__all__ = [
-    "GENERATED_SHARES",
-    "NgramCounts",
-    "Texts",
-    "WordBlock",
-    "WordTable",
-    "bm25_candidates",
-    "continuation_model",
-    "continuations",
-    "count_ngrams",
-    "dense_candidates",
-    "file_pairs",
-    "generated_name",
-    "generated_pairs",
-    "given_labels",
-    "importances",
-    "keyword_weights",
-    "ngrams",
-    "pseudo_labels",
-    "question_collection",
-    "question_generator",
-    "questions",
-    "text_tokens",
-    "title_pairs",
-    "unlabelled_queries",
-    "word_blocks",
-    "write_importances",
-    "write_keyword_weights",
-]

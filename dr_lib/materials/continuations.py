@@ -130,14 +130,7 @@ class PackedText:
     """
 
     def __init__(
-        self,
-        store: TokenStore,
-        documents: np.ndarray,
-        positions: np.ndarray,
-        *,
-        length: int,
-        tokens_per_batch: int,
-        seed: int = 0,
+        self, store: TokenStore, documents: np.ndarray, positions: np.ndarray, *, length: int, tokens_per_batch: int, seed: int = 0
     ):
         self.store, self.seed = store, seed
         order = np.lexsort((positions, documents))

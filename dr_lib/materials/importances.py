@@ -34,9 +34,7 @@ def importances(
 ) -> None:
     """`values/`: the importance of each piece beside the tokens; `counts`: the n-grams; the rest as below."""
     options = {"window": window, "pmi": pmi, "edges": edges, "floor": floor, "ppmi": ppmi}
-    write_importances(
-        NgramCounts.open(counts / "counts"), TokenStore.open(passages / "store"), folder / "values", **options
-    )
+    write_importances(NgramCounts.open(counts / "counts"), TokenStore.open(passages / "store"), folder / "values", **options)
 
 
 def write_importances(

@@ -190,9 +190,7 @@ class NgramCounts:
     def blocks(self, store: TokenStore) -> Iterator[WordBlock]:
         """The words of a store as these tables count them; another tokenizer's raises `InputError`."""
         if store.tokenizer != self._tokenizer:
-            raise InputError(
-                "made with another tokenizer", where=self._folder, fix="Count the n-grams of these tokens."
-            )
+            raise InputError("made with another tokenizer", where=self._folder, fix="Count the n-grams of these tokens.")
         return word_blocks(store, self.unit)
 
     def of(self, block: WordBlock) -> list[np.ndarray]:
@@ -217,13 +215,7 @@ def ngrams(folder: Path, passages: Path, *, order: int = 4, min_count: int | Non
 
 
 def count_ngrams(
-    store: TokenStore,
-    folder: Path,
-    *,
-    order: int = 4,
-    min_count: int | None = None,
-    unit: Unit = "word",
-    progress: bool = True,
+    store: TokenStore, folder: Path, *, order: int = 4, min_count: int | None = None, unit: Unit = "word", progress: bool = True
 ) -> NgramCounts:
     """Count all n-grams of up to `order` words; they never reach from a title into a body or into another passage.
 
@@ -275,9 +267,7 @@ def count_ngrams(
     return NgramCounts.open(folder)
 
 
-def _number_words(
-    store: TokenStore, work: Path, order: int, unit: Unit, bar: tqdm
-) -> tuple[WordTable, np.ndarray, list[int]]:
+def _number_words(store: TokenStore, work: Path, order: int, unit: Unit, bar: tqdm) -> tuple[WordTable, np.ndarray, list[int]]:
     """Write the number of each word and how many words follow it; return table, counts and totals by order."""
     table, counts, rooms = WordTable(store.vocab_size), np.zeros(store.vocab_size, np.int64), np.zeros(order + 1, int)
     with (work / "numbers1").open("wb") as words, (work / "room").open("wb") as room:

@@ -50,9 +50,7 @@ Record = dict[str, Any]
 
 
 @stage()
-def file_pairs(
-    folder: Path, file: Path, tokenizer: Path | str, *, limit: int | None = None, seed: int = 0, depth: int = 0
-) -> None:
+def file_pairs(folder: Path, file: Path, tokenizer: Path | str, *, limit: int | None = None, seed: int = 0, depth: int = 0) -> None:
     """`queries/`, `passages/`, `examples/` and `counts.json`: the pairs of a published file, or `limit` of them."""
     counts = store_pairs(pairs_of(file, limit, seed), folder, load_tokenizer(tokenizer), depth=depth)
     write_json(folder / "counts.json", counts)
@@ -155,9 +153,7 @@ def store_pairs(
     return counts | {"passages": len(first_passages), "pairs": len(examples.positives)}
 
 
-def store_titles(
-    passages: Dataset, folder: Path, tokenizer: PreTrainedTokenizerFast, *, progress: bool = True
-) -> dict[str, int]:
+def store_titles(passages: Dataset, folder: Path, tokenizer: PreTrainedTokenizerFast, *, progress: bool = True) -> dict[str, int]:
     """Write `queries/` (distinct titles), `passages/` (bodies without their titles) and `examples/`.
 
     Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public files of it hold

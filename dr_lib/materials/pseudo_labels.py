@@ -97,9 +97,7 @@ def judged(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float) ->
     return present & (chances > s_pos), present & (chances < s_neg)
 
 
-def count_labels(
-    rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
-) -> dict[str, Any]:
+def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]) -> dict[str, Any]:
     """How many labels two thresholds give, and what they say of the passages that are known to be relevant.
 
     Args:
@@ -152,9 +150,7 @@ def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str) -> None:
 
 
 @stage()
-def bm25_candidates(
-    folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int
-) -> None:
+def bm25_candidates(folder: Path, queries: Path, index: Path, collection: Collection, *, pool: Pool, depth: int) -> None:
     """`ranking/`: the first passages of BM25 for each query of the pool."""
     asked = collection.queries("train") if pool == "train" else Texts.open(queries).strings
     Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(folder / "ranking")

@@ -406,9 +406,7 @@ def consistent(
     return kept
 
 
-def _place_in_document(
-    retriever: Retriever, asked: np.ndarray, sources: np.ndarray, documents: np.ndarray
-) -> np.ndarray:
+def _place_in_document(retriever: Retriever, asked: np.ndarray, sources: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Place `[questions]` of each source in its document, from 0; past all places where it scores minus infinity."""
     order, counts = np.argsort(documents, kind="stable"), np.bincount(documents)
     starts, places = np.cumsum(counts) - counts, np.empty(len(asked), np.int64)

@@ -55,12 +55,7 @@ class Texts:
 
     @classmethod
     def write(
-        cls,
-        folder: Path,
-        texts: Iterable[Sequence[Sequence[str]]],
-        tokenizer: PreTrainedTokenizerFast,
-        *,
-        progress: bool = True,
+        cls, folder: Path, texts: Iterable[Sequence[Sequence[str]]], tokenizer: PreTrainedTokenizerFast, *, progress: bool = True
     ) -> "Texts":
         """Write texts as they come, in memory for one block of passages.
 
@@ -161,9 +156,7 @@ class Counts:
         return list(distinct.values())
 
 
-def save_texts(
-    folder: Path, write: Writer, store: TokenStore, tokenizer: Path | str, *, copies: int, title: str
-) -> None:
+def save_texts(folder: Path, write: Writer, store: TokenStore, tokenizer: Path | str, *, copies: int, title: str) -> None:
     """Write about every passage, drop empty and repeated texts, and keep the rest with their counts (`counts.json`).
 
     Args:

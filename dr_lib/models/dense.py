@@ -94,9 +94,7 @@ class DenseEncoder(nn.Module):
         projection: over the vectors, or nothing.
     """
 
-    def __init__(
-        self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0
-    ):
+    def __init__(self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0):
         super().__init__()
         self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
         self.projection: nn.Module = nn.Identity()
@@ -273,8 +271,4 @@ def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu"
         InputError: nothing that either can open.
     """
     ours = (Path(name_or_path).expanduser() / SETTINGS_FILE).is_file()
-    return (
-        DenseEncoder.from_pretrained(name_or_path, device=device)
-        if ours
-        else SentenceEncoder(name_or_path, device=device)
-    )
+    return DenseEncoder.from_pretrained(name_or_path, device=device) if ours else SentenceEncoder(name_or_path, device=device)

@@ -56,12 +56,7 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self,
-        batch: TokenBatch,
-        masked_ids: Tensor,
-        mask: Tensor,
-        generator: torch.Generator,
-        at_most: int | None = None,
+        self, batch: TokenBatch, masked_ids: Tensor, mask: Tensor, generator: torch.Generator, at_most: int | None = None
     ) -> Tensor:
         """Ids `[batch, length]`: sampled where `mask` is True, those of the batch elsewhere; never differentiated.
 
@@ -90,14 +85,7 @@ BELOW_ONE = 1 - 2**-22
 """Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is never drawn."""
 
 
-def draw_ids(
-    states: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    uniform: Tensor,
-    forbidden: Tensor,
-    chunk: int | None = None,
-) -> Tensor:
+def draw_ids(states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forbidden: Tensor, chunk: int | None = None) -> Tensor:
     """Draw one id a row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
 
     Args:

@@ -5,16 +5,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
-from dr_lib.objectives.base import (
-    MaskedObjective,
-    MaskedSettings,
-    NoObjective,
-    Objective,
-    Settings,
-    Source,
-    predict_tokens,
-    report,
-)
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, NoObjective, Objective, Settings, Source, predict_tokens, report
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.encdec import Autoencoder, EncdecMlm
@@ -45,24 +36,6 @@ METHODS: dict[str, type[Objective]] = {
     "reddit": Reddit,
     "pair": Pair,
 }
-
-__all__ = [
-    "METHODS",
-    "MaskedObjective",
-    "MaskedSettings",
-    "NoObjective",
-    "Objective",
-    "Settings",
-    "Source",
-    "create",
-    "method",
-    "names",
-    "open_pretraining",
-    "parameters",
-    "predict_tokens",
-    "pretrained",
-    "report",
-]
 
 
 def names() -> tuple[str, ...]:

@@ -83,9 +83,7 @@ class Condenser(MaskedObjective):
         """The head's loss (+ that of the last layer)."""
         return self.condense(batch, generator)[0]
 
-    def condense(
-        self, batch: TokenBatch, generator: torch.Generator, chunk: int | None = None
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    def condense(self, batch: TokenBatch, generator: torch.Generator, chunk: int | None = None) -> tuple[dict[str, Tensor], Tensor]:
         """What `forward` returns, and the passages' vectors `[batch, hidden]`: the last layer's states of [CLS].
 
         The vectors are those of the masked passages and carry gradient (coCondenser compares them). With `chunk`

@@ -87,9 +87,7 @@ class Contrastive(Objective):
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
         """The loss of what `gather_batch` gives: each query against every passage."""
         chosen = self.settings
-        return losses.contrastive(
-            **compared, temperature=chosen.temperature, normalise=chosen.normalise, blocks="query_passage"
-        )
+        return losses.contrastive(**compared, temperature=chosen.temperature, normalise=chosen.normalise, blocks="query_passage")
 
 
 def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negatives: int) -> RetrievalBatches:

@@ -187,9 +187,7 @@ class Master(MaskedObjective):
         hidden = hidden_states(self.model, copies, torch.cat(ids)).chunk(len(names))
         return {name: Reading(text, mask, part) for name, mask, part in zip(names, masks, hidden, strict=True)}
 
-    def decode(
-        self, task: Task, batch: MasterBatch, readings: dict[str, Reading], generator: torch.Generator
-    ) -> Prediction:
+    def decode(self, task: Task, batch: MasterBatch, readings: dict[str, Reading], generator: torch.Generator) -> Prediction:
         """Loss and accuracy of one task."""
         reading = readings[self.vector_of(task, batch)]
         text, mask, rate = self.target(task, batch, reading, generator)

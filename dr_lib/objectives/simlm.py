@@ -59,11 +59,7 @@ class Simlm(EncoderDecoder):
     settings: SimlmSettings
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        settings: SimlmSettings,
-        generator_model: PreTrainedModel,
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: SimlmSettings, generator_model: PreTrainedModel
     ):
         super().__init__(model, tokenizer, settings)
         if settings.generator == "joint_random":
@@ -103,9 +99,7 @@ class Simlm(EncoderDecoder):
         by_passage = self.settings.loss_mean == "paper"
         return predict_tokens(self.model, states, batch.input_ids, ~batch.special, by_passage=by_passage)
 
-    def replaced_inputs(
-        self, batch: TokenBatch, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
+    def replaced_inputs(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Tensor, dict[str, Prediction]]:
         """Ids `[batch, length]` that encoder and decoder read (eq. 1), and the masked LM of a generator that learns."""
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}

@@ -253,13 +253,7 @@ class Sentences:
 
     @classmethod
     def find(
-        cls,
-        store: TokenStore,
-        tokenizer: PreTrainedTokenizerFast,
-        *,
-        max_length: int,
-        title: Title = "pair",
-        shortest: int = 4,
+        cls, store: TokenStore, tokenizer: PreTrainedTokenizerFast, *, max_length: int, title: Title = "pair", shortest: int = 4
     ) -> "Sentences":
         """Find all sentences.
 
@@ -307,13 +301,7 @@ def spans_alone(store: TokenStore, spans: Spans, *, max_length: int, pad_to_mult
 
 
 def passages_without(
-    store: TokenStore,
-    spans: Spans,
-    limits: np.ndarray,
-    *,
-    max_length: int,
-    title: Title = "pair",
-    pad_to_multiple: int = 16,
+    store: TokenStore, spans: Spans, limits: np.ndarray, *, max_length: int, title: Title = "pair", pad_to_multiple: int = 16
 ) -> TokenBatch:
     """Passages less a span of each, the text before it and the text behind it put together.
 

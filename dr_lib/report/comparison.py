@@ -117,9 +117,7 @@ class Comparison:
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
         if any({*pair} <= {*self.paper} for pair in pairs):
             printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
-            columns[f"paper{self._theirs}"] = [
-                None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed
-            ]
+            columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
         if self.runs:
             found, least = (judge(pairs, self.runs, self.measure) for judge in (differences, detectable))
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
@@ -228,9 +226,7 @@ def page_of(study: str | None) -> str | None:
         return f"notebooks/{study.split('/')[0]}"
     for path in sorted((root / "notebooks").glob(f"{study.split('/')[0]}/*.ipynb")) if study else []:
         text = path.read_text(encoding="utf-8")
-        if (
-            f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text
-        ):  # whole, or with a collection's name
+        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
             return path.relative_to(root).with_suffix("").as_posix()
     return None
 

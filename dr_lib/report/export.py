@@ -155,11 +155,7 @@ def _origin(record: Record | None) -> dict[str, Any]:
         "made": record.created,
     }
     scores = {f"{name}, %": spell(mean_intervals({"": [record]}, name)[""]) for name in record.means}
-    return {
-        "origin": facts,
-        "scores": scores,
-        "recipe": yaml.safe_dump(record.recipe, sort_keys=False, allow_unicode=True),
-    }
+    return {"origin": facts, "scores": scores, "recipe": yaml.safe_dump(record.recipe, sort_keys=False, allow_unicode=True)}
 
 
 def references(method: str) -> str:

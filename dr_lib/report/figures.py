@@ -262,9 +262,7 @@ def training_curves(
     panels = {label: found for label, records in runs.items() if (found := logged(records, ending, stage))}
     if not panels:
         return HTML('<p class="dr-note">No training of this kind is recorded yet.</p>')
-    drawn = {
-        label: [name for name in found if name not in ("step", ending)] or [ending] for label, found in panels.items()
-    }
+    drawn = {label: [name for name in found if name not in ("step", ending)] or [ending] for label, found in panels.items()}
     kinds = sorted({name for names in drawn.values() for name in names}, key=lambda name: (name == ending, name))
 
     def draw(palette: Palette) -> Figure:
@@ -281,9 +279,7 @@ def training_curves(
             axes.tick_params(labelsize=8, labelbottom=True)
         for empty in places[len(panels) :]:
             empty.set_visible(False)
-        lines = [
-            Line2D([], [], color=palette.series[i % 8], linestyle="-" if i < 8 else "--") for i in range(len(kinds))
-        ]
+        lines = [Line2D([], [], color=palette.series[i % 8], linestyle="-" if i < 8 else "--") for i in range(len(kinds))]
         words = [name.removesuffix(f"_{ending}").replace("_", " ") if name != ending else ending for name in kinds]
         figure.legend(lines, words, loc="outside right upper", fontsize=8)
         figure.supxlabel("training step", fontsize=9)

@@ -13,14 +13,7 @@ from dr_lib.evaluation import Interval
 from dr_lib.lab import GeneratedQueries
 from dr_lib.report.comparison import NOTHING
 from dr_lib.report.figures import named
-from dr_lib.report.measured import (
-    Pair,
-    Runs,
-    corrected_tests,
-    detectable,
-    differences,
-    presentable,
-)
+from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, presentable
 from dr_lib.report.tables import bullets, spell
 
 LEVEL = 0.05
@@ -62,9 +55,7 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
     )
 
 
-def next_steps(
-    runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0
-) -> HTML:
+def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0) -> HTML:
     """What to do next, by what happened.
 
     Args:

@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import (
-    Interval,
-    bootstrap_intervals,
-    holm,
-    randomisation_tests,
-    smallest_detectable_difference,
-)
+from dr_lib.evaluation import Interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
 from dr_lib.lab import SCALES, Record, load_records, recorded_folder, records_for
 
 Runs = Mapping[str, Sequence[Record]]

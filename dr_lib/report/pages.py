@@ -201,8 +201,7 @@ def data_page() -> str:
         seen.setdefault(data["digest"], data | {"studies": set()})["studies"].add(record.study)
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
-        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
-        for data in seen.values()
+        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))] for data in seen.values()
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")

@@ -87,11 +87,7 @@ def _cell(value: Cell, digits: int) -> str:
         return f'<td class="number">{value.html}</td>' if value.number else f"<td>{value.html}</td>"
     if isinstance(value, bool | str):
         return f"<td>{soft(str(value))}</td>"
-    return (
-        f'<td class="number">{value:,}</td>'
-        if isinstance(value, int)
-        else f'<td class="number">{value:.{digits}f}</td>'
-    )
+    return f'<td class="number">{value:,}</td>' if isinstance(value, int) else f'<td class="number">{value:.{digits}f}</td>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1) -> HTML:
@@ -150,11 +146,7 @@ def flips_table(first: Record, second: Record, measure: str, *, shown: int = 3) 
         caption = f"Answered by {other.label}, missed by {one.label} ({measure} 0): {number}{part}."
         parts.append(cases_table(cases[:shown], rankings, *data, caption=caption).data)
     together = HTML("".join(parts))
-    return (
-        folded("Queries of this build's smoke run, to see what is shown", together)
-        if first.scale == "smoke"
-        else together
-    )
+    return folded("Queries of this build's smoke run, to see what is shown", together) if first.scale == "smoke" else together
 
 
 def cases_table(
@@ -314,9 +306,7 @@ def fit(text: str, width: int) -> str:
         >>> fit("retrieval", 6), fit("検索", 6)
         ('retri…', '検索  ')
     """
-    ends = list(
-        accumulate(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-    )
+    ends = list(accumulate(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text))
     if ends and ends[-1] > width:
         whole = bisect(ends, width - 1)  # letters that leave a column for the dots
         text, ends = text[:whole] + "…", [(ends[whole - 1] if whole else 0) + 1]

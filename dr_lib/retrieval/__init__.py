@@ -1,6 +1,6 @@
 """From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
 
-from dr_lib.collections import judged_rows, rows_of  # noqa: F401
+from dr_lib.collections import judged_rows, rows_of
 from dr_lib.retrieval.answers import holds_answer, normal_form
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
 from dr_lib.retrieval.encode import dense_run, encode, encode_passages, encode_queries, vectors
@@ -16,29 +16,3 @@ from dr_lib.retrieval.rerank import (
     teacher_scores,
 )
 from dr_lib.retrieval.search import exact_scores, search
-
-__all__ = [
-    "Bm25",
-    "Ranking",
-    "bm25_index",
-    "bm25_run",
-    "candidate_scores",
-    "dense_run",
-    "encode",
-    "encode_passages",
-    "encode_queries",
-    "exact_scores",
-    "holds_answer",
-    "mine_negatives",
-    "negatives",
-    "normal_form",
-    "open_array",
-    "rerank",
-    "reranked",
-    "score_candidates",
-    "score_examples",
-    "score_pairs",
-    "search",
-    "teacher_scores",
-    "vectors",
-]

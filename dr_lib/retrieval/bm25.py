@@ -104,9 +104,7 @@ class Bm25:
         weights = sparse.csr_matrix(tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False)
         return cls(weights, words, title=info["title"])
 
-    def search(
-        self, queries: Sequence[str], k: int, *, query_ids: Sequence[str] | None = None, progress: bool = False
-    ) -> Ranking:
+    def search(self, queries: Sequence[str], k: int, *, query_ids: Sequence[str] | None = None, progress: bool = False) -> Ranking:
         """Rank the passages that share a word with each query.
 
         Args:
@@ -182,9 +180,7 @@ class _Words(dict):
             super().__init__(dict.fromkeys(Tokenizer(stopwords=language).stopwords, -1))
         except (KeyError, ValueError):
             known = ", ".join(Stemmer.algorithms())
-            raise InputError(
-                f"no stemmer or stop words for {language!r}", where="language", fix=f"Known: {known}."
-            ) from None
+            raise InputError(f"no stemmer or stop words for {language!r}", where="language", fix=f"Known: {known}.") from None
         self.stems = {stem: number for number, stem in enumerate(stems)}
 
     def __missing__(self, word: str) -> int:

@@ -87,10 +87,7 @@ def encode(
         array.flush()  # before the note: what it says is in the file
         write_json(note, {"key": key, "batches": done})
 
-    with (
-        evaluating(encoder, how) as forward,
-        tqdm(total=len(store), desc="encode", unit="passage", disable=not progress) as bar,
-    ):
+    with evaluating(encoder, how) as forward, tqdm(total=len(store), desc="encode", unit="passage", disable=not progress) as bar:
 
         def vectors_of(rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
             vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
@@ -196,9 +193,7 @@ def vectors(folder: Path, encoder: Path, passages: Path, *, dtype: str = "float3
 
 
 @stage()
-def dense_run(
-    folder: Path, encoder: Path, vectors: Path, queries: Path, collection: Collection, *, split: str, depth: int
-) -> None:
+def dense_run(folder: Path, encoder: Path, vectors: Path, queries: Path, collection: Collection, *, split: str, depth: int) -> None:
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
     model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
     asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")

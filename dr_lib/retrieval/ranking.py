@@ -90,10 +90,7 @@ class Ranking:
         with fresh_folder(Path(folder)) as draft:
             np.save(draft / "rows.npy", self.rows, allow_pickle=False)
             np.save(draft / "scores.npy", self.scores, allow_pickle=False)
-            write_json(
-                draft / "ranking.json",
-                {"query_ids": self.query_ids, "depth": self.depth, "passages": self.passages},
-            )
+            write_json(draft / "ranking.json", {"query_ids": self.query_ids, "depth": self.depth, "passages": self.passages})
 
     @classmethod
     def open(cls, folder: Path) -> "Ranking":

@@ -73,12 +73,7 @@ def score_pairs(
 
 
 def rerank(
-    cross_encoder: CrossEncoder,
-    ranking: Ranking,
-    crossing: QueryPassagePairs,
-    *,
-    top: int = 200,
-    **options: object,
+    cross_encoder: CrossEncoder, ranking: Ranking, crossing: QueryPassagePairs, *, top: int = 200, **options: object
 ) -> Ranking:
     """Order the first passages of each query by a cross-encoder's score.
 
@@ -110,11 +105,7 @@ def rerank(
 
 
 def score_candidates(
-    cross_encoder: CrossEncoder,
-    crossing: QueryPassagePairs,
-    query_rows: np.ndarray,
-    rows: np.ndarray,
-    **options: object,
+    cross_encoder: CrossEncoder, crossing: QueryPassagePairs, query_rows: np.ndarray, rows: np.ndarray, **options: object
 ) -> np.ndarray:
     """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1; `options` of `score_pairs`.
 
@@ -177,9 +168,7 @@ def candidate_scores(folder: Path, cross_encoder: Path, queries: Path, passages:
     encoder, pairs = open_scorer(cross_encoder, queries, passages)
     rows = np.array(Ranking.open(candidates / "ranking").rows)
     budget = machine.encoding_budget()
-    scores = score_candidates(
-        encoder, pairs, np.arange(len(rows)), rows, tokens_per_batch=budget, title="score candidates"
-    )
+    scores = score_candidates(encoder, pairs, np.arange(len(rows)), rows, tokens_per_batch=budget, title="score candidates")
     np.save(folder / "scores.npy", scores)
 
 

@@ -42,12 +42,7 @@ Vectors = np.ndarray | Tensor
 
 
 def search(
-    queries: Vectors,
-    passages: Vectors | Sequence[Vectors],
-    k: int,
-    *,
-    device: torch.device | str = "cpu",
-    progress: bool = False,
+    queries: Vectors, passages: Vectors | Sequence[Vectors], k: int, *, device: torch.device | str = "cpu", progress: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `k` passages of highest inner product with each query.
 
@@ -136,9 +131,7 @@ def _blocks(shards: list[np.ndarray]) -> Iterator[_Block]:
             start += len(vectors)
 
 
-def _take(
-    queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torch.dtype], device: torch.device | str
-) -> None:
+def _take(queries: np.ndarray, block: _Block, best: np.ndarray, kinds: list[torch.dtype], device: torch.device | str) -> None:
     """Bring the best passages of all queries up to date with a block.
 
     Args:
@@ -183,9 +176,7 @@ class _Products:
     the result.
     """
 
-    def __init__(
-        self, queries: np.ndarray, block: _Block, k: int, kind: torch.dtype, device: torch.device | str, tile: int = 256
-    ):
+    def __init__(self, queries: np.ndarray, block: _Block, k: int, kind: torch.dtype, device: torch.device | str, tile: int = 256):
         self._queries, lost = _rounded(torch.from_numpy(queries), kind, device)
         passages, lost_passages = _rounded(torch.from_numpy(block.vectors), kind, device)
         self._columns, lost_passage = passages.T, float(lost_passages.max())

@@ -6,31 +6,3 @@ from dr_lib.tokens.sequences import QueryPassagePairs, halves, join_texts, joine
 from dr_lib.tokens.store import TokenStore, TokenValues, passage_tokens, query_tokens
 from dr_lib.tokens.stream import BatchStream, Window, plan_by_length
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest, train_wordpiece
-
-__all__ = [
-    "BatchStream",
-    "Layout",
-    "QueryPassagePairs",
-    "Side",
-    "Slice",
-    "Title",
-    "TokenBatch",
-    "TokenStore",
-    "TokenValues",
-    "Truncated",
-    "Window",
-    "concat_runs",
-    "halves",
-    "join_texts",
-    "joined_lengths",
-    "load_tokenizer",
-    "padded_length",
-    "passage_tokens",
-    "plan_by_length",
-    "query_tokens",
-    "special_ids",
-    "to_batch",
-    "tokenizer_digest",
-    "train_wordpiece",
-    "truncate",
-]

@@ -72,13 +72,7 @@ class Truncated:
 
 
 def truncate(
-    title: np.ndarray,
-    body: np.ndarray,
-    *,
-    max_length: int,
-    mode: Title,
-    side: Side = "right",
-    lots: np.ndarray | None = None,
+    title: np.ndarray, body: np.ndarray, *, max_length: int, mode: Title, side: Side = "right", lots: np.ndarray | None = None
 ) -> Truncated:
     """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
 
@@ -148,9 +142,7 @@ class Slice:
 
     def take(self, titles: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What stays of two flat arrays that run beside the store's pieces, all rows end to end."""
-        return concat_runs(titles, self.title_from, self.left.title), concat_runs(
-            bodies, self.body_from, self.left.body
-        )
+        return concat_runs(titles, self.title_from, self.left.title), concat_runs(bodies, self.body_from, self.left.body)
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """`[batch, width]` bool twice: positions of title pieces, and of body pieces."""
@@ -186,9 +178,7 @@ def to_batch(
     return TokenBatch(
         input_ids=torch.from_numpy(ids),
         attention_mask=torch.from_numpy(real.astype(np.int64)),
-        token_type_ids=torch.from_numpy(
-            (real & cut.left.separate[:, None] & (position >= body_start)).astype(np.int64)
-        ),
+        token_type_ids=torch.from_numpy((real & cut.left.separate[:, None] & (position >= body_start)).astype(np.int64)),
         special=torch.from_numpy(~content),
         word_start=torch.from_numpy(content & (first | ~continuation[ids])),
         rows=torch.from_numpy(cut.rows),

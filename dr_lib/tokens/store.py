@@ -280,9 +280,7 @@ class TokenValues:
         with fresh_folder(Path(folder)) as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
-            files = {
-                part: open_memmap(draft / f"{part}.npy", "w+", dtype, (length,)) for part, length in lengths.items()
-            }
+            files = {part: open_memmap(draft / f"{part}.npy", "w+", dtype, (length,)) for part, length in lengths.items()}
             for values in blocks:
                 for part, numbers in zip(files, values, strict=True):
                     end = written[part] + len(numbers)

@@ -3,15 +3,7 @@
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, gather_batch
 from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, retriever, untuned
-from dr_lib.training.examples import (
-    Examples,
-    TeacherScores,
-    distinct_rows,
-    group_examples,
-    hash64,
-    text_hash,
-    training_examples,
-)
+from dr_lib.training.examples import Examples, TeacherScores, distinct_rows, group_examples, hash64, text_hash, training_examples
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
@@ -27,38 +19,3 @@ from dr_lib.training.stage_settings import (
     ValidationSettings,
 )
 from dr_lib.training.validation import PoolValidation, ValidationPool
-
-__all__ = [
-    "BiEncoder",
-    "CrossEncoderTraining",
-    "Distillation",
-    "DistilledBiEncoder",
-    "Examples",
-    "Finetuning",
-    "GeneratorTraining",
-    "PoolValidation",
-    "Pretraining",
-    "Reranker",
-    "RetrievalBatch",
-    "RetrievalBatches",
-    "TeacherScores",
-    "TrainLog",
-    "TrainSettings",
-    "Training",
-    "TrainingError",
-    "Validation",
-    "ValidationPool",
-    "ValidationSettings",
-    "bert_work",
-    "cross_encoder",
-    "distinct_rows",
-    "gather_batch",
-    "group_examples",
-    "hash64",
-    "machine",
-    "retriever",
-    "text_hash",
-    "train",
-    "training_examples",
-    "untuned",
-]

@@ -15,14 +15,7 @@ from torch import Tensor
 from dr_lib.errors import InputError
 from dr_lib.losses import gather, steps_together
 from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
-from dr_lib.training.examples import (
-    Examples,
-    Positive,
-    TeacherScores,
-    draw_negatives,
-    draw_positives,
-    known_positives,
-)
+from dr_lib.training.examples import Examples, Positive, TeacherScores, draw_negatives, draw_positives, known_positives
 
 
 @dataclass(frozen=True)
@@ -52,9 +45,7 @@ class RetrievalBatch:
         """The same batch on another device."""
         named = {part.name: getattr(self, part.name) for part in fields(self)}
         moved = {name: part.to(device, non_blocking=True) for name, part in named.items() if isinstance(part, Tensor)}
-        return RetrievalBatch(
-            **{**named, **moved, "queries": self.queries.to(device), "passages": self.passages.to(device)}
-        )
+        return RetrievalBatch(**{**named, **moved, "queries": self.queries.to(device), "passages": self.passages.to(device)})
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -163,13 +154,7 @@ class PairBatches:
     """
 
     def __init__(
-        self,
-        pairs: QueryPassagePairs,
-        examples: Examples,
-        *,
-        batch_queries: int,
-        passages_per_query: int = 64,
-        seed: int = 0,
+        self, pairs: QueryPassagePairs, examples: Examples, *, batch_queries: int, passages_per_query: int = 64, seed: int = 0
     ):
         self.pairs, self.examples, self.passages_per_query = pairs, examples, passages_per_query
         options = {"batch_queries": batch_queries, "passages_per_query": passages_per_query, "seed": seed}

@@ -274,14 +274,7 @@ def untuned(folder: Path, start: Path, *, training: Finetuning, layout: Layout, 
 
 
 def start_encoder(
-    start: Path | str,
-    *,
-    of: str = "model",
-    layout: Layout,
-    pooling: str,
-    dropout: float | None,
-    training: Finetuning,
-    seed: int,
+    start: Path | str, *, of: str = "model", layout: Layout, pooling: str, dropout: float | None, training: Finetuning, seed: int
 ) -> DenseEncoder:
     """The encoder that a retriever starts from; `of="passage_model"` is another one only where pre-training had two."""
     saved = [Path(start) / name for name in (of, "model") if (Path(start) / name).is_dir()]

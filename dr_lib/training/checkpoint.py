@@ -74,9 +74,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Pa
     }
 
 
-def load_optimizer_tensors(
-    optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]
-) -> None:
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]) -> None:
     """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets none."""
     names = {parameter: name for name, parameter in trained.items()}
     ordered = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]

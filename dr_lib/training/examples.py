@@ -232,12 +232,7 @@ def group_examples(
 
 
 def _negatives(
-    positive_keys: np.ndarray,
-    rows: np.ndarray,
-    queries: np.ndarray,
-    candidates: np.ndarray,
-    passages: int,
-    depth: int | None,
+    positive_keys: np.ndarray, rows: np.ndarray, queries: np.ndarray, candidates: np.ndarray, passages: int, depth: int | None
 ) -> np.ndarray:
     """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
     keys = queries * passages + candidates
@@ -310,9 +305,7 @@ def hash64(*numbers: np.ndarray | int) -> np.ndarray:
     return state
 
 
-def draw_positives(
-    examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate"
-) -> np.ndarray:
+def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: int, rule: Positive = "rotate") -> np.ndarray:
     """The positive that each query trains with in an epoch.
 
     Args:

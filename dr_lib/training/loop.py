@@ -168,9 +168,7 @@ def train(
                 module.before_update(settings, step)
             for _ in range(settings.accumulation):
                 index, batch, tokens = next(ready)
-                seed_step(
-                    settings.seed, index, generator
-                )  # dropout, masks and samples depend on nothing that came before
+                seed_step(settings.seed, index, generator)  # dropout, masks and samples depend on nothing that came before
                 with accelerator.accumulate(model):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
@@ -208,9 +206,7 @@ def train(
                 for kind, most in machine.peak_memory().items():
                     log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
                 if is_main:
-                    save_checkpoint(
-                        folder, step, module, optimizer, settings=identity, progress=meter.state(), best=best
-                    )
+                    save_checkpoint(folder, step, module, optimizer, settings=identity, progress=meter.state(), best=best)
                     log.save(folder / "log.json")
                 accelerator.wait_for_everyone()
                 meter.pause()

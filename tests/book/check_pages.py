@@ -126,11 +126,7 @@ def faults(html: Path, toc: Path) -> list[str]:
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in files}
     if not (html / "searchindex.js").is_file():
         return [f"{html}: no searchindex.js; the book has not been built"]
-    return [
-        *missing_or_empty(html, expected_pages(toc), pages),
-        *fetched(html, pages),
-        *dead_links(html, pages),
-    ]
+    return [*missing_or_empty(html, expected_pages(toc), pages), *fetched(html, pages), *dead_links(html, pages)]
 
 
 if __name__ == "__main__":

@@ -45,9 +45,7 @@ def build(folder: Path) -> str:
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [*program, "build", "-W", "-n", "--keep-going", folder / "_build" / "source", "--path-output", folder]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=600, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -74,9 +72,7 @@ def test_drawing_has_a_text_for_those_who_do_not_see_it(built):
 
 @needs_chromium
 def test_a_browser_draws_a_page_without_complaint(built, tmp_path):
-    visited = visit(
-        built / "ideas" / "bottleneck.html", tmp_path, f"--screenshot={tmp_path}/a.png", "--window-size=900,1200"
-    )
+    visited = visit(built / "ideas" / "bottleneck.html", tmp_path, f"--screenshot={tmp_path}/a.png", "--window-size=900,1200")
     assert complaints(visited) == []
     picture = Image.open(tmp_path / "a.png").convert("RGB")
     assert picture.size == (900, 1200)

@@ -56,9 +56,7 @@ def test_links_to_other_sites_are_not_fetched(tmp_path):
 
 
 def test_dead_links_and_anchors_are_named(tmp_path):
-    found = pages(
-        tmp_path, a='<p id="here"></p><a href="b.html#there">b</a><a href="c.html">c</a><a href="#here">h</a>', b=""
-    )
+    found = pages(tmp_path, a='<p id="here"></p><a href="b.html#there">b</a><a href="c.html">c</a><a href="#here">h</a>', b="")
     assert sorted(dead_links(tmp_path.resolve(), found)) == [
         "a.html: b.html#there has no such anchor",
         "a.html: c.html leads nowhere",

@@ -31,9 +31,7 @@ def as_lines(rows: list[Any]) -> str:
 def beir_folder(tmp_path: Path) -> Callable[..., Path]:
     """Write a folder in BEIR layout; each part can be replaced (a str is written as it is) or left out with None."""
 
-    def write(
-        name: str = "tiny", corpus: Any = PASSAGES, queries: Any = QUERIES, qrels: Any = QRELS, packed: bool = False
-    ) -> Path:
+    def write(name: str = "tiny", corpus: Any = PASSAGES, queries: Any = QUERIES, qrels: Any = QRELS, packed: bool = False) -> Path:
         folder = tmp_path / name
         (folder / "qrels").mkdir(parents=True)
         texts = {"corpus.jsonl": corpus, "queries.jsonl": queries}

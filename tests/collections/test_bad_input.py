@@ -29,28 +29,16 @@ ADDED_LINES = {
     "text as position": ("corpus", '{"_id": "p5", "text": "x", "position": "2"}', "line 4: field position is text"),
     "truth as position": ("corpus", '{"_id": "p5", "text": "x", "position": true}', "field position is true/false"),
     "half a surrogate": ("corpus", '{"_id": "p5", "text": "\\ud800"}', "line 4: a text holds half a surrogate"),
-    "half a surrogate in an id": (
-        "corpus",
-        '{"_id": "\\udcff", "text": "x"}',
-        "passage id '\\udcff' is empty or",
-    ),
+    "half a surrogate in an id": ("corpus", '{"_id": "\\udcff", "text": "x"}', "passage id '\\udcff' is empty or"),
     "tab in an id": ("corpus", '{"_id": "p\\t5", "text": "x"}', "line 4: passage id 'p\\t5' is empty or holds a tab"),
     "line end in an id": ("corpus", '{"_id": "p\\n5", "text": "x"}', "line 4: passage id 'p\\n5' is empty or holds"),
-    "escape in a query id": (
-        "queries",
-        '{"_id": "\\u001b[2J", "text": "x"}',
-        "query id '\\x1b[2J' is empty or",
-    ),
+    "escape in a query id": ("queries", '{"_id": "\\u001b[2J", "text": "x"}', "query id '\\x1b[2J' is empty or"),
     "position over 64 bit": ("corpus", '{"_id": "p5", "text": "x", "position": 9223372036854775808}', "beyond 64 bits"),
     "number of 5,000 digits": ("corpus", '{"_id": "p5", "text": "x", "position": ' + "9" * 5000 + "}", "not a JSON"),
     "deep JSON": ("corpus", '{"_id": ' + "[" * 100_000, "corpus.jsonl line 4: not a JSON object"),
     "null": ("corpus", "null", "corpus.jsonl line 4: a JSON object is expected, not null"),
     "empty passage": ("corpus", '{"_id": "p5", "text": " \\n"}', "corpus.jsonl line 4: passage 'p5' is empty"),
-    "same passage id": (
-        "corpus",
-        '{"_id": "p2", "text": "x"}',
-        "line 4: duplicate passage id 'p2', first seen in line 2",
-    ),
+    "same passage id": ("corpus", '{"_id": "p2", "text": "x"}', "line 4: duplicate passage id 'p2', first seen in line 2"),
     "same passage text": ("corpus", '{"_id": "p5", "text": "Two."}', "'p5' repeats title and text of line 2"),
     "same query id": ("queries", '{"_id": "q1", "text": "x"}', "queries.jsonl line 3: duplicate query id 'q1'"),
     "empty query": ("queries", '{"_id": "q3", "text": ""}', "queries.jsonl line 3: query 'q3' is empty"),
@@ -61,11 +49,7 @@ ADDED_LINES = {
     "unknown query": ("qrels", "q9\tp1\t1", "dev.tsv line 3: the judgement names an unknown query 'q9'"),
     "judged twice": ("qrels", "q1\tp1\t0", "dev.tsv line 3: query 'q1' and passage 'p1' are judged twice"),
     "broken grade": ("qrels", "q1\tp2\t0.5", "dev.tsv line 3: 'q1\\tp2\\t0.5' is no judgement. Give"),
-    "grade over 64 bit": (
-        "qrels",
-        "q1\tp2\t9223372036854775808",
-        "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement",
-    ),
+    "grade over 64 bit": ("qrels", "q1\tp2\t9223372036854775808", "line 3: 'q1\\tp2\\t9223372036854775808' is no judgement"),
     "two columns": ("qrels", "q1\tp2", "dev.tsv line 3: 'q1\\tp2' is no judgement. Give"),
     "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
 }
@@ -192,9 +176,7 @@ def test_what_is_no_file_is_never_waited_for(beir_folder, cache, kind, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name) if kind == "fifo" else (folder / name).mkdir()
     if name in ("corpus.jsonl", "qrels/dev.tsv"):
-        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements") in message(
-            folder, cache
-        )
+        assert ("no corpus.jsonl" if name == "corpus.jsonl" else "'dev.tsv' is no file of judgements") in message(folder, cache)
     else:
         assert len(collections.load(folder, cache=cache).passages) == 3
 
@@ -265,9 +247,7 @@ def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries
         else:  # what it says of itself is what can be written and read again
             asked = [Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()]
             own = {
-                split: [
-                    Judgement(query, *pair) for query, judged in loaded.qrels(split).items() for pair in judged.items()
-                ]
+                split: [Judgement(query, *pair) for query, judged in loaded.qrels(split).items() for pair in judged.items()]
                 for split in loaded.splits
             }
             write_folder(Path(place) / "copy", loaded.passages, asked, own, "")

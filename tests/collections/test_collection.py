@@ -19,9 +19,7 @@ def parent() -> Collection:
 
     def judged(first: int, last: int) -> datasets.Dataset:
         pairs = [(f"q{row}", f"p{2 * row + grade}", 1 - grade) for row in range(first, last) for grade in (0, 1)]
-        return datasets.Dataset.from_dict(
-            dict(zip(("query", "passage", "grade"), zip(*pairs, strict=True), strict=True))
-        )
+        return datasets.Dataset.from_dict(dict(zip(("query", "passage", "grade"), zip(*pairs, strict=True), strict=True)))
 
     splits = {"train": judged(0, 20), "test": judged(20, 25), "dev/small": judged(25, 30)}
     return Collection("toy", "f" * 64, {"licence": "none"}, passages, queries, splits)

@@ -6,14 +6,7 @@ import json
 import pytest
 
 from dr_lib import collections
-from dr_lib.collections import (
-    CandidateSet,
-    Exchange,
-    load_candidates,
-    made_dialogues,
-    made_sentence_pairs,
-    read_exchanges,
-)
+from dr_lib.collections import CandidateSet, Exchange, load_candidates, made_dialogues, made_sentence_pairs, read_exchanges
 from dr_lib.errors import InputError
 from dr_lib.evaluation import load_nlu
 from dr_lib.places import data_root
@@ -52,9 +45,7 @@ def test_convai2_contexts_hold_persona_and_all_turns_before(tmp_path):
     persona = ("your persona: i like cats.", "your persona: i run.")
     assert list(read_exchanges(tmp_path)) == [
         Exchange((*persona, "hello there"), "hi , how are you ?", ("no", "maybe", "hi , how are you ?")),
-        Exchange(
-            (*persona, "hello there", "hi , how are you ?", "fine"), "i have a cat", ("i have a cat", "why", "what")
-        ),
+        Exchange((*persona, "hello there", "hi , how are you ?", "fine"), "i have a cat", ("i have a cat", "why", "what")),
         Exchange(("your persona: i cook.",), "hello", ("bye", "hello", "so")),
     ]
 
@@ -104,9 +95,7 @@ def test_pairs_are_read_plain_and_packed(tmp_path, packed):
 
 
 def test_equal_candidates_of_different_contexts_are_one_text():
-    made = CandidateSet.of(
-        "two", [Exchange(("a",), "yes", ("yes", "no")), Exchange(("b", "c"), "no", ("no", "why", "no"))]
-    )
+    made = CandidateSet.of("two", [Exchange(("a",), "yes", ("yes", "no")), Exchange(("b", "c"), "no", ("no", "why", "no"))])
     assert made.texts == ["yes", "no", "why"] and made.contexts == ["a", "b c"]
     assert made.candidates.tolist() == [[0, 1, -1], [1, 2, 1]] and made.correct.tolist() == [0, 1]
 
@@ -122,11 +111,7 @@ def test_equal_candidates_of_different_contexts_are_one_text():
         ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: not as many cells"),
         ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not CSV .* quote"),
         ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "messages-so-far": [{"utterance": None}]}]), "no text"),
-        (
-            "pairs/dev.jsonl",
-            '{"context": ["a"], "response": "b", "candidates": "b"}\n',
-            "field candidates is text, not a list",
-        ),
+        ("pairs/dev.jsonl", '{"context": ["a"], "response": "b", "candidates": "b"}\n', "field candidates is text, not a list"),
         ("pairs/dev.jsonl", '{"context": [1], "response": "b"}\n', "line 1: context and candidates are lists of texts"),
         ("pairs/dev.jsonl", '{"context": "a", "response": "b"}\n', "line 1: field context is text, not a list"),
         ("pairs/dev.jsonl", '{"response": "b"}\n', "line 1: field context is missing"),

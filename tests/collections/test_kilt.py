@@ -97,11 +97,7 @@ def test_pages_are_measured_as_kilt_does(folder, tmp_path):
         ("nq-dev-kilt.jsonl", {"id": 1, "output": []}, "line 1: field input"),
         ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": {"a": 1}}, "line 1: field output"),
         ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": [{}]}]}, "line 1: a piece of evidence"),
-        (
-            "nq-dev-kilt.jsonl",
-            {"id": 1, "input": "?", "output": [{"provenance": {"a": 1}}]},
-            "line 1: field provenance",
-        ),
+        ("nq-dev-kilt.jsonl", {"id": 1, "input": "?", "output": [{"provenance": {"a": 1}}]}, "line 1: field provenance"),
         ("nq-dev-kilt.jsonl", evidence_of(0, 10**12), "line 1: a piece of evidence lacks a span of one page"),
         ("nq-dev-kilt.jsonl", evidence_of(0, 1e400), "line 1: a piece of evidence"),
         ("nq-dev-kilt.jsonl", evidence_of("one", None), "line 1: a piece of evidence"),

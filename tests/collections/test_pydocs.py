@@ -317,10 +317,7 @@ def test_pydocs_is_large_clean_split_by_module_and_the_same_everywhere():
     words = [len(text.split()) for text in rows["text"]]
     assert 50 <= sum(words) / len(words) <= 110 and max(words) <= 120
     doc_of = dict(zip(rows["id"], rows["doc"], strict=True))
-    splits = {
-        split: {doc_of[id_] for judged in collection.qrels(split).values() for id_ in judged}
-        for split in collection.splits
-    }
+    splits = {split: {doc_of[id_] for judged in collection.qrels(split).values() for id_ in judged} for split in collection.splits}
     assert not splits["train"] & splits["test"] and not splits["train"] & splits["dev"]
     assert all(len(collection.queries(split)) >= 300 for split in ("train", "dev", "test"))
     lock = (Path(__file__).parents[2] / "requirements.lock").read_text(encoding="utf-8").split("\n")

@@ -38,9 +38,7 @@ def need(name: str) -> None:
         pytest.skip(f"needs the folder {name} under DR_DATA")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in COUNTS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in COUNTS])
 def test_collection_has_the_counts_of_its_readme(name, shared_cache):
     need(name)
     collection = collections.load(name, cache=shared_cache, allow_duplicates=True)

@@ -34,10 +34,7 @@ def release(folder: Path, train: list[dict], dev: list[dict]) -> Path:
 @pytest.fixture
 def official(tmp_path) -> Path:
     def blocks(title: str) -> list[dict]:
-        return [
-            paragraph(f"First of\n{title}.", f"Who was in {title} ?"),
-            paragraph(f"Next of {title}.", "What came next?"),
-        ]
+        return [paragraph(f"First of\n{title}.", f"Who was in {title} ?"), paragraph(f"Next of {title}.", "What came next?")]
 
     train = [{"title": title, "paragraphs": blocks(title)} for title in ARTICLES]
     game = paragraph("The game.", "Who won the game?", "Who?", "Who won the game?")
@@ -48,8 +45,7 @@ def test_official_dev_is_test_and_train_articles_are_never_split(official, cache
     collection = collections.load(official, cache=cache)
     assert collection.name == "squad"
     articles = {
-        split: {id_.split("#")[0] for judged in collection.qrels(split).values() for id_ in judged}
-        for split in collection.splits
+        split: {id_.split("#")[0] for judged in collection.qrels(split).values() for id_ in judged} for split in collection.splits
     }
     assert articles["test"] == {"dev/Super_Bowl_50"}
     assert not articles["train"] & articles.get("dev", set())

@@ -20,8 +20,7 @@ def test_ranks_equal_those_of_ir_measures_where_nothing_is_tied():
     candidates = np.stack([rng.permutation(99)[:20] for _ in range(30)])
     correct = candidates[np.arange(30), rng.integers(0, 20, 30)]
     run = {
-        str(i): {str(row): float(contexts[i].astype(float) @ texts[row].astype(float)) for row in candidates[i]}
-        for i in range(30)
+        str(i): {str(row): float(contexts[i].astype(float) @ texts[row].astype(float)) for row in candidates[i]} for i in range(30)
     }
     qrels = {str(i): {str(row): 1} for i, row in enumerate(correct)}
     expected = {m.query_id: m.value for m in ir_measures.iter_calc([RR], qrels, run)}
@@ -62,8 +61,7 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sent
     words = " ".join(sentences).split()
     texts = [" ".join(rng.choice(words, 6)) for _ in range(12)]
     exchanges = [
-        Exchange(tuple(" ".join(rng.choice(words, 9)) for _ in range(3)), texts[i], tuple(texts[i : i + 6]))
-        for i in range(6)
+        Exchange(tuple(" ".join(rng.choice(words, 9)) for _ in range(3)), texts[i], tuple(texts[i : i + 6])) for i in range(6)
     ]
     dialogues = CandidateSet.of("made", exchanges)
     reader, settings = encoders[1] if two else encoders[0], DialogueSettings(folder="", context_length=16)

@@ -9,15 +9,7 @@ from sklearn import metrics
 from sklearn.metrics import matthews_corrcoef
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import (
-    TASKS,
-    NluSettings,
-    Scores,
-    bootstrap_interval,
-    load_nlu,
-    measure_difference,
-    measure_interval,
-)
+from dr_lib.evaluation import TASKS, NluSettings, Scores, bootstrap_interval, load_nlu, measure_difference, measure_interval
 from dr_lib.evaluation.nlu import MEASURES, NluBatch, NluSplit, SentenceClassifier, finetune_nlu, predict
 from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore
@@ -155,24 +147,14 @@ def pairs_of(count: int, seed: int) -> NluSplit:
 def test_a_word_can_be_learnt_to_classify(tiny_bert, tiny_tokenizer, tmp_path):
     bert = tiny_bert()
     before = {name: tensor.clone() for name, tensor in bert.state_dict().items()}
-    result = finetune_nlu(
-        bert,
-        tiny_tokenizer,
-        sentences_of(64, 0),
-        sentences_of(40, 1),
-        SETTINGS,
-        tmp_path,
-        progress=False,
-    )
+    result = finetune_nlu(bert, tiny_tokenizer, sentences_of(64, 0), sentences_of(40, 1), SETTINGS, tmp_path, progress=False)
     assert np.array_equal(result.per_query("predicted"), result.per_query("actual"))
     assert result.mean("accuracy") == 1.0
     assert all(torch.equal(tensor, before[name]) for name, tensor in bert.state_dict().items())
 
 
 def test_both_sentences_of_a_pair_are_read_and_scores_come_in_their_own_scale(tiny_bert, tiny_tokenizer, tmp_path):
-    result = finetune_nlu(
-        tiny_bert(), tiny_tokenizer, pairs_of(64, 0), pairs_of(40, 1), SETTINGS, tmp_path, progress=False
-    )
+    result = finetune_nlu(tiny_bert(), tiny_tokenizer, pairs_of(64, 0), pairs_of(40, 1), SETTINGS, tmp_path, progress=False)
     predicted, actual = result.per_query("predicted"), result.per_query("actual")
     assert MEASURES["Pearson"](predicted, actual) > 0.95 and MEASURES["Spearman"](predicted, actual) > 0.9
     assert predicted.max() > 3.2 and predicted.min() < 1.9 and list(result.values) == ["predicted", "actual"]
@@ -180,9 +162,7 @@ def test_both_sentences_of_a_pair_are_read_and_scores_come_in_their_own_scale(ti
 
 def test_loss_and_output_are_those_of_a_plain_head(tiny_bert, tiny_tokenizer, tmp_path):
     split = pairs_of(6, 0)
-    store = TokenStore.build(
-        split.texts, tiny_tokenizer, tmp_path / "t", tuple(split.texts.column_names), progress=False
-    )
+    store = TokenStore.build(split.texts, tiny_tokenizer, tmp_path / "t", tuple(split.texts.column_names), progress=False)
     batch = store.batch(np.arange(6), max_length=32, title="pair")
     assert batch.token_type_ids.max() == 1
     model = SentenceClassifier(tiny_bert(), TASKS["stsb"]).eval()
@@ -211,9 +191,7 @@ def test_class_loss_is_the_cross_entropy(tiny_bert, tiny_tokenizer, tmp_path):
 def test_same_seed_gives_the_same_predictions_and_another_one_another_head(tiny_bert, tiny_tokenizer, tmp_path):
     splits = pairs_of(32, 0), pairs_of(10, 1)
     short = changed(epochs=1, batch_rows=8)
-    first, second = (
-        finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, short, tmp_path / name, progress=False) for name in "ab"
-    )
+    first, second = (finetune_nlu(tiny_bert(), tiny_tokenizer, *splits, short, tmp_path / name, progress=False) for name in "ab")
     assert np.allclose(first.per_query("predicted"), second.per_query("predicted"), atol=1e-5)
     heads = [SentenceClassifier(tiny_bert(), TASKS["stsb"], seed=seed).output.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])

@@ -24,9 +24,7 @@ def random_ranking(queries: int = 30, depth: int = 40, seed: int = 0) -> Ranking
 
 def random_qrels(seed: int = 1) -> dict[str, dict[str, int]]:
     rng = np.random.default_rng(seed)
-    return {
-        f"q{i}": {IDS[p]: int(rng.integers(0, 3)) for p in rng.permutation(40)[: rng.integers(1, 9)]} for i in range(30)
-    }
+    return {f"q{i}": {IDS[p]: int(rng.integers(0, 3)) for p in rng.permutation(40)[: rng.integers(1, 9)]} for i in range(30)}
 
 
 def by_hand(found: list, relevant: set) -> float:

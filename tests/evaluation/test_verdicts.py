@@ -13,9 +13,7 @@ from dr_lib.evaluation.papers import PAPERS
 QUERIES = [f"q{i}" for i in range(400)]
 
 
-def runs(
-    seeds: int = 2, measure: str = "MRR@10", noise: float = 0.05, seed: int = 0, **means: float
-) -> dict[str, list[Scores]]:
+def runs(seeds: int = 2, measure: str = "MRR@10", noise: float = 0.05, seed: int = 0, **means: float) -> dict[str, list[Scores]]:
     """Scores of each label around its mean; all share the difficulty of the queries."""
     rng = np.random.default_rng(seed)
     hardness = rng.standard_normal(len(QUERIES)) * 0.1
@@ -172,10 +170,7 @@ def test_range_and_order_both_decide_the_robustness_claim():
     wide = verdict(robust, rates(0.005, 0.36, 0.36, 0.37, 0.38, 0.38))
     order, ranges = wide.pairs[: len(robust.pairs)], wide.pairs[len(robust.pairs) :]
     assert wide.state == "reversed" and {pair.state for pair in order} == {"held"}
-    assert {(p.better, p.worse) for p in ranges if p.state == "reversed"} >= {
-        (RATES[0], RATES[3]),
-        (RATES[1], RATES[4]),
-    }
+    assert {(p.better, p.worse) for p in ranges if p.state == "reversed"} >= {(RATES[0], RATES[3]), (RATES[1], RATES[4])}
     level = verdict(robust, rates(0.002, 0.38, 0.38, 0.38, 0.38, 0.38))
     assert level.state == "inconclusive" and {pair.state for pair in level.pairs[len(robust.pairs) :]} == {"held"}
 
@@ -203,11 +198,7 @@ def test_verdict_is_plain_json():
 def test_a_sweeps_best_setting_must_be_above_every_other():
     held, open_, wrong = ({"0.1": 0.5, "0": 0.4, "0.2": other} for other in (0.45, 0.5, 0.55))
     best = checked("best", "0.1", "0", "0.2")
-    assert [verdict(best, runs(**means)).state for means in (held, open_, wrong)] == [
-        "held",
-        "inconclusive",
-        "reversed",
-    ]
+    assert [verdict(best, runs(**means)).state for means in (held, open_, wrong)] == ["held", "inconclusive", "reversed"]
 
 
 def test_level_with_a_margin_is_no_worse_than_half_a_point_below():
@@ -233,19 +224,14 @@ def test_groups_of_queries_are_compared_without_pairing():
     """Edit distances where both, or only one of two retrievers, succeeded: other queries in each group."""
     rng = np.random.default_rng(0)
     near, far = rng.poisson(2.5, 300), rng.poisson(3.3, 120)
-    given = {
-        row: [Scores([f"{row}{i}" for i in range(len(own))], {"words": own})]
-        for row, own in (("both", near), ("one", far))
-    }
+    given = {row: [Scores([f"{row}{i}" for i in range(len(own))], {"words": own})] for row, own in (("both", near), ("one", far))}
     compare = {"metric": "words (lower = closer)", "pairs": [["both", "one"]], "paired": False}
     groups = Claim(id="x", source="Table 5", statement="", compare=compare, trained=False)
     found = verdict(groups, given, measure="words")
     expected = stats.ttest_ind(far, near, equal_var=False)
     assert found.state == "held" and found.pairs[0].interval.mean == pytest.approx(far.mean() - near.mean())
     interval = expected.confidence_interval()
-    assert (found.pairs[0].interval.low, found.pairs[0].interval.high) == pytest.approx(
-        (interval.low, interval.high), abs=0.05
-    )
+    assert (found.pairs[0].interval.low, found.pairs[0].interval.high) == pytest.approx((interval.low, interval.high), abs=0.05)
 
 
 def test_wins_are_counted_over_collections():
@@ -271,19 +257,14 @@ def test_averages_over_collections_give_each_the_same_weight():
     }
     found = verdict(claim([["a", "b"]], "Average"), given, measure="nDCG@10").pairs[0]
     gaps = [
-        np.mean([a.mean("nDCG@10") - b.mean("nDCG@10") for a, b in zip(own["a"], own["b"], strict=True)])
-        for own in given.values()
+        np.mean([a.mean("nDCG@10") - b.mean("nDCG@10") for a, b in zip(own["a"], own["b"], strict=True)]) for own in given.values()
     ]
     assert found.interval.mean == pytest.approx(np.mean(gaps))
 
 
 def test_a_share_lies_within_a_range_or_not():
     about = checked("within", "masks", low=35, high=45, trained=False)
-    assert [verdict(about, runs(seeds=1, masks=level)).state for level in (0.4, 0.45, 0.53)] == [
-        "held",
-        "inconclusive",
-        "reversed",
-    ]
+    assert [verdict(about, runs(seeds=1, masks=level)).state for level in (0.4, 0.45, 0.53)] == ["held", "inconclusive", "reversed"]
 
 
 def test_measures_of_a_set_are_compared_by_resampled_rows():

@@ -167,11 +167,7 @@ METHOD_VARIANTS: dict[str, dict[str, Any]] = {
     "condenser, early": {"objective": "condenser", "objective__skip_from": 1, "objective__late_mlm": False},
     "cocondenser, chunks": {"objective": "cocondenser", "objective__batch_pairs": 8, "objective__chunk": 4},
     "retromae, released": {"objective": "retromae", "objective__draws": "released", "objective__bag_weight": 0.1},
-    "encdec_mlm, all": {
-        "objective": "encdec_mlm",
-        "objective__decoder_mask": "independent",
-        "objective__targets": "all",
-    },
+    "encdec_mlm, all": {"objective": "encdec_mlm", "objective__decoder_mask": "independent", "objective__targets": "all"},
     "master, paper": {
         "objective": "master",
         "objective__complement": "paper",

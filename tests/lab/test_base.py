@@ -100,9 +100,7 @@ def test_a_recipe_may_start_from_a_base_recipe(recipe, tiny_recipe, shared, tmp_
         lab.Pipeline(pipeline.recipe.with_(passage_length=49))
 
 
-def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(
-    tiny_recipe, tiny_bert, tiny_tokenizer, tmp_path
-):
+def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(tiny_recipe, tiny_bert, tiny_tokenizer, tmp_path):
 
     keys = set()
     for seed in (1, 2):

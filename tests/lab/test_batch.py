@@ -76,9 +76,7 @@ def once(project, monkeypatch, capsys):
         (project / name).write_text(text)
     monkeypatch.chdir(project)
     copy = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
-    monkeypatch.setattr(
-        batch, "papermill_command", lambda source, out, *_: [batch.sys.executable, "-c", copy, source, out]
-    )
+    monkeypatch.setattr(batch, "papermill_command", lambda source, out, *_: [batch.sys.executable, "-c", copy, source, out])
     write_notebook(project / "notebooks" / "one.ipynb", GOOD)
     assert run(project, capsys, "-p", "collection", "texts") == "ran"
     assert run(project, capsys, "-p", "collection", "texts") == "unchanged"
@@ -90,9 +88,7 @@ def once(project, monkeypatch, capsys):
 )
 def test_a_notebook_is_run_again_where_anything_behind_it_changed(once, capsys, name):
     text = (once / name).read_text()
-    (once / name).write_text(
-        text.replace("x = 1", "x = 2").replace("word", "term") + "\nb: 2" * name.endswith(("yaml", "txt"))
-    )
+    (once / name).write_text(text.replace("x = 1", "x = 2").replace("word", "term") + "\nb: 2" * name.endswith(("yaml", "txt")))
     assert run(once, capsys, "-p", "collection", "texts") == "ran"
     assert run(once, capsys, "-p", "collection", "texts") == "unchanged"
 

@@ -9,7 +9,8 @@ import pytest
 from dr_lib import lab
 from dr_lib.collections import load_candidates
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Scores, evaluate_candidates
+from dr_lib.evaluation import DialogueSettings, Scores
+from dr_lib.evaluation.dialogue import evaluate_candidates
 from dr_lib.lab import Pipeline
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import Ranking
@@ -27,10 +28,7 @@ def acceptable(tmp_path):
     folder.mkdir()
     for split, rows in (("train", 48), ("dev", 20)):
         answers = rng.integers(0, 2, rows)
-        lines = [
-            f"x\t{answer}\t\tthe {('decoder', 'vector')[answer]} {rng.choice(['passages', 'queries'])}"
-            for answer in answers
-        ]
+        lines = [f"x\t{answer}\t\tthe {('decoder', 'vector')[answer]} {rng.choice(['passages', 'queries'])}" for answer in answers]
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -137,9 +135,7 @@ def test_the_checks_of_a_pipeline_leave_a_record_like_a_run(untrained, shared, t
 def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
     pipeline = Pipeline(untrained.with_(final="distilled", evaluation__kind="checks"))
     found = Scores.load(shared.get(pipeline.evaluation) / "scores.json")
-    mined, bm25 = (
-        np.load(shared.get(one) / "negatives.npy").tolist() for one in (pipeline.mined, pipeline.bm25_negatives)
-    )
+    mined, bm25 = (np.load(shared.get(one) / "negatives.npy").tolist() for one in (pipeline.mined, pipeline.bm25_negatives))
     for query, (own, other) in enumerate(zip(mined, bm25, strict=True)):
         own = [row for row in own if row >= 0]
         share = sum(row in other for row in own) / len(own)
@@ -151,9 +147,7 @@ def test_the_checks_see_the_lists_that_were_learned_from(untrained, shared):
 # Language understanding ---------------------------------------------------------------------------------------------
 
 
-def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_trained(
-    tiny_recipe, acceptable, cache, tmp_path
-):
+def test_a_task_is_learned_by_the_pre_trained_encoder_and_no_retriever_is_trained(tiny_recipe, acceptable, cache, tmp_path):
     recipe = cola(tiny_recipe, acceptable)
     record = run(recipe, cache)
     assert set(record.keys) == {"passage_tokens", "pretrained", "evaluation"}
@@ -182,14 +176,7 @@ def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(untrained, acceptab
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"epochs": 1},
-        {"learning_rate": 1e-3},
-        {"train_rows": 24},
-        {"split": "train"},
-        {"dropout": 0.5},
-        {"task": "mrpc"},
-    ],
+    [{"epochs": 1}, {"learning_rate": 1e-3}, {"train_rows": 24}, {"split": "train"}, {"dropout": 0.5}, {"task": "mrpc"}],
     ids=str,
 )
 def test_every_setting_of_a_task_makes_another_stage(tiny_recipe, acceptable, change):
@@ -215,15 +202,13 @@ def test_only_the_first_training_rows_are_read_if_so_told(untrained, acceptable,
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogues, shared, together):
+def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogues, shared, tmp_path, together):
     recipe = talk(untrained.with_(finetuning__shared=together), dialogues)
     record, folder = run(recipe, shared), shared.get(Pipeline(recipe).retriever)
-    reader, writer = (
-        DenseEncoder.from_pretrained(folder / name) for name in ("model", "model" if together else "passage_model")
-    )
-    again = evaluate_candidates(
-        writer, load_candidates(dialogues, "test"), context_encoder=reader, context_length=24, progress=False
-    )
+    reader, writer = (DenseEncoder.from_pretrained(folder / name) for name in ("model", "model" if together else "passage_model"))
+    candidates = load_candidates(dialogues, "test")
+    settings = DialogueSettings(folder=str(dialogues), context_length=24)
+    again = evaluate_candidates(reader, writer, candidates, settings, tmp_path, progress=False)
     assert set(record.means) == {"R@1", "MRR"} and "pretrained" not in record.keys
     assert np.array_equal(record.per_query("MRR"), again.per_query("MRR"))
     assert record.data["collection"]["name"] == "tiny-talk" and record.data["trained_on"]["name"] == "tiny"

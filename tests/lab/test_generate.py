@@ -90,9 +90,7 @@ def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(own_reci
     before = collections.load(tmp_path / "judged")
     assert found.qrels("test") == before.qrels("test")
     assert found.queries("test")[:] == before.queries("test")[:]
-    tested, trained = (
-        {passage for own in found.qrels(split).values() for passage in own} for split in ("test", "train")
-    )
+    tested, trained = ({passage for own in found.qrels(split).values() for passage in own} for split in ("test", "train"))
     assert trained and not trained & tested
 
 

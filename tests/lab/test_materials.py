@@ -242,9 +242,7 @@ def gpt2_folder(tmp_path, recipe):
     raw.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=[end]))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=end, eos_token=end, unk_token=end)
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-    )
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     tokenizer.save_pretrained(tmp_path / "gpt2")
     return tmp_path / "gpt2"
@@ -282,8 +280,7 @@ def test_questions_become_pairs_with_negatives(recipe, shared, how):
 
 def test_a_dense_first_retriever_may_filter_and_mine(recipe, shared):
     words, dense = (
-        Pipeline(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by)).material("paq_pairs")
-        for by in ("bm25", "dense")
+        Pipeline(with_auxiliary(recipe, "paq_pairs", filter_by=by, negatives=by)).material("paq_pairs") for by in ("bm25", "dense")
     )
     assert {"retriever", "vectors"} <= kinds(dense) and not {"retriever", "vectors"} & kinds(words)
     assert by_kind(dense)["retriever"].key == Pipeline(recipe.with_(objective="none")).retriever.key
@@ -401,10 +398,7 @@ def test_other_thresholds_score_nothing_again(recipe):
 
 
 def test_the_scorer_is_trained_for_the_probability_that_is_read_from_it(recipe):
-    losses = [
-        by_kind(labelled(recipe, probability=name)[1])["cross_encoder"].arguments["loss"]
-        for name in ("sigmoid", "softmax")
-    ]
+    losses = [by_kind(labelled(recipe, probability=name)[1])["cross_encoder"].arguments["loss"] for name in ("sigmoid", "softmax")]
     assert losses == ["pointwise", "listwise"]
 
 

@@ -445,10 +445,7 @@ def test_few_examples_are_some_of_all(tiny_recipe):
 
 def test_two_encoders_are_trained_and_searched_with(untrained, shared):
     record = run(untrained.with_(finetuning__shared=False), shared)
-    assert set(record.training["retriever"]["weights"]) == {
-        "model/model.safetensors",
-        "passage_model/model.safetensors",
-    }
+    assert set(record.training["retriever"]["weights"]) == {"model/model.safetensors", "passage_model/model.safetensors"}
 
 
 def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained, shared):
@@ -483,11 +480,7 @@ def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
 def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shared, tmp_path):
     lines = [
         json.dumps(
-            {
-                "question": f"what is {row}",
-                "positive_ctxs": [{"title": "", "text": f"text of {row}"}],
-                "hard_negative_ctxs": [],
-            }
+            {"question": f"what is {row}", "positive_ctxs": [{"title": "", "text": f"text of {row}"}], "hard_negative_ctxs": []}
         )
         for row in range(12)
     ]

@@ -89,9 +89,7 @@ def test_a_task_says_what_kind_of_evaluation_it_is():
 
 
 def test_what_is_measured_is_part_of_the_digest():
-    kinds = [
-        Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")
-    ]
+    kinds = [Recipe(final="distilled").with_(evaluation__kind=kind) for kind in ("search", "bm25", "similarity", "checks")]
     assert len({recipe.digest for recipe in kinds}) == 4
 
 
@@ -252,9 +250,7 @@ def test_a_number_of_hard_negatives_that_does_not_fit_is_refused(number):
         hard_negative_sweep(Recipe(finetuning={"batch_queries": 64, "negatives": 1}), [number])
 
 
-@pytest.mark.parametrize(
-    "task, values", [("nlu", {"task": "cola", "folder": "here"}), ("dialogue", {"folder": "here"})]
-)
+@pytest.mark.parametrize("task, values", [("nlu", {"task": "cola", "folder": "here"}), ("dialogue", {"folder": "here"})])
 def test_the_settings_of_a_task_say_what_is_measured(task, values):
     assert Recipe().with_(**{f"evaluation__{task}": values}).evaluation.kind == task
     with pytest.raises(InputError, match=f'kind "{task}" and settings of that name go together'):

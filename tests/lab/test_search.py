@@ -72,11 +72,7 @@ def test_a_dense_system_ranks_as_the_run_did(run):
 
 def test_indexes_are_made_once(run, here, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(here / "own"))
-    collection, models, made = (
-        lab.open_sample(run[1].collection),
-        lab.models_of(run[0], Cache(here / "cache/stages")),
-        [],
-    )
+    collection, models, made = (lab.open_sample(run[1].collection), lab.models_of(run[0], Cache(here / "cache/stages")), [])
     for _ in range(2):
         cache = quiet()
         lab.open_searcher(collection, dense={"mine": models}, cache=cache)

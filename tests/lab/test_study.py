@@ -59,18 +59,10 @@ def count(result: lab.StudyResult) -> int:
 
 def test_every_label_and_seed_gets_a_record_and_seeds_take_turns(study):
     whole = study(seeds=[0, 1])
-    assert [(run.label, run.recipe.seed) for run in whole.planned] == [
-        ("first", 0),
-        ("mean", 0),
-        ("first", 1),
-        ("mean", 1),
-    ]
+    assert [(run.label, run.recipe.seed) for run in whole.planned] == [("first", 0), ("mean", 0), ("first", 1), ("mean", 1)]
     result = whole.run()
     assert {label: sorted(by_seed) for label, by_seed in result.records.items()} == {"first": [0, 1], "mean": [0, 1]}
-    assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {
-        "first": [0, 1],
-        "mean": [0, 1],
-    }
+    assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {"first": [0, 1], "mean": [0, 1]}
     assert result.pending == []
 
 
@@ -215,11 +207,7 @@ def stage(kind: str, cost: float, family: str = "", **arguments) -> Stage:
 
 
 def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_out():
-    past = [
-        manifest("train", 10, 100, "mlm"),
-        manifest("train", 90, 100, "simlm"),
-        manifest("train", 1, 100, "mlm", resumed=True),
-    ]
+    past = [manifest("train", 10, 100, "mlm"), manifest("train", 90, 100, "simlm"), manifest("train", 1, 100, "mlm", resumed=True)]
     estimates = Estimates(past)
     assert estimates.seconds(stage("train", 200, "mlm")) == 20
     assert estimates.seconds(stage("train", 200, "simlm")) == 180
@@ -245,9 +233,7 @@ def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe,
         together = study(["first"], more, executor=pool).run().runs()
     elsewhere = {"cache": Cache(tmp_path / "alone", announce=lambda line: None), "records": tmp_path / "others"}
     alone = study(["first"], more, **elsewhere).run().runs()
-    assert {label: one.scores for label, (one,) in together.items()} == {
-        label: one.scores for label, (one,) in alone.items()
-    }
+    assert {label: one.scores for label, (one,) in together.items()} == {label: one.scores for label, (one,) in alone.items()}
 
 
 def test_an_executor_keeps_the_failures_apart_too(study, broken):

@@ -18,9 +18,7 @@ from dr_lib.losses import gather
 BATCH, N = 8, 3
 KNOWN = torch.rand(BATCH, BATCH * N, generator=torch.Generator().manual_seed(2)) < 0.2
 LOSSES = {
-    "released": lambda q, p, ids, known: losses.contrastive(
-        q, p, temperature=0.3, passage_ids=ids, known_positives=known
-    ),
+    "released": lambda q, p, ids, known: losses.contrastive(q, p, temperature=0.3, passage_ids=ids, known_positives=known),
     "pair": lambda q, p, ids, known: losses.pair(q, p, alpha=0.4, passage_ids=ids, known_positives=known),
     "siblings": lambda q, p, ids, known: losses.siblings(p, ids),
 }

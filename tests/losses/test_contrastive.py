@@ -93,9 +93,7 @@ def test_two_queries_of_two_passages_make_a_softmax_over_seven_terms():
 def test_a_preset_is_the_tuple_of_its_blocks_in_any_order(name):
     tensors = as_tensors(*vectors(4, 2))
     for blocks in (CHOICES[name], CHOICES[name][::-1], CHOICES[name][1:]):
-        torch.testing.assert_close(
-            losses.contrastive(*tensors, blocks=name), losses.contrastive(*tensors, blocks=blocks)
-        )
+        torch.testing.assert_close(losses.contrastive(*tensors, blocks=name), losses.contrastive(*tensors, blocks=blocks))
 
 
 @pytest.mark.parametrize("blocks", CHOICES)

@@ -30,9 +30,7 @@ def test_value_and_gradients_are_those_of_the_full_logits(tokens, chunk):
     expected = functional.cross_entropy(logits, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum()
-    for found, wanted in zip(
-        gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True
-    ):
+    for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -48,9 +46,7 @@ def test_random_sizes_give_the_values_and_gradients_of_the_full_logits():
         expected = each.sum() / (weights * counted).sum().clamp(min=1e-30)
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
         assert correct == ((logits.argmax(1) == labels) & counted & (weights > 0)).sum()
-        for found, wanted in zip(
-            gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True
-        ):
+        for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -60,9 +56,7 @@ def test_token_weights_give_the_mean_per_sequence():
     counts = torch.bincount(sequence[labels != -100], minlength=3)
     loss, _ = losses.chunked_cross_entropy(states, weight, bias, labels, weights=1 / counts[sequence])
     logits = states @ weight.T + bias
-    expected = torch.stack(
-        [functional.cross_entropy(logits[sequence == s], labels[sequence == s]) for s in range(3)]
-    ).mean()
+    expected = torch.stack([functional.cross_entropy(logits[sequence == s], labels[sequence == s]) for s in range(3)]).mean()
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradients(loss, weight), gradients(expected, weight), rtol=1e-4, atol=1e-6)
 
@@ -123,9 +117,7 @@ def test_under_autocast_products_are_bf16_and_the_result_is_close():
         expected = functional.cross_entropy(functional.linear(states, weight, bias), labels)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, expected.float(), rtol=1e-3, atol=1e-3)
-    for found, wanted in zip(
-        gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True
-    ):
+    for found, wanted in zip(gradients(loss, states, weight, bias), gradients(expected, states, weight, bias), strict=True):
         assert found.dtype == torch.float32
         assert (found - wanted).norm() < 0.02 * wanted.norm()
 

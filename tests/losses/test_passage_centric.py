@@ -52,9 +52,7 @@ def test_random_batches_with_copies_and_known_positives(candidates):
         banned = set(zip(*np.nonzero((ids[::n, None] == ids) | known), strict=True))
         options = {"passage_ids": torch.from_numpy(ids), "known_positives": torch.from_numpy(known)}
         loss = losses.passage_centric(*as_tensors(q, p), candidates=candidates, **options)
-        np.testing.assert_allclose(
-            loss.item(), written_out(q, p, candidates, banned), rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}"
-        )
+        np.testing.assert_allclose(loss.item(), written_out(q, p, candidates, banned), rtol=1e-4, atol=1e-6, err_msg=f"seed {seed}")
 
 
 def test_positives_of_other_queries_are_not_in_the_denominator_but_other_queries_are():

@@ -57,9 +57,7 @@ def test_each_row_by_itself_follows_the_law_of_whole_word(batch_of, draws):
     hidden = masking.per_row(batch, 0.4, torch.Generator().manual_seed(1), draws=draws)[:, 0, 1:-1]
     single = masking.whole_word(batch, 0.4, torch.Generator().manual_seed(2))[:, 1:-1]
     powers = 2 ** torch.arange(hidden.shape[1])
-    found, expected = (
-        torch.bincount((mask * powers).sum(1), minlength=2**12).double() / 4000 for mask in (hidden, single)
-    )
+    found, expected = (torch.bincount((mask * powers).sum(1), minlength=2**12).double() / 4000 for mask in (hidden, single))
     assert (found - expected).abs().max() < 0.03
     assert 0.5 * (found - expected).abs().sum() < 0.06  # total variation; about 0.03 between two samples of this size
 
@@ -104,9 +102,7 @@ def test_rows_overlap_as_draws_of_their_own_do(batch_of, source, draws, deviatio
     shared = torch.cat(
         [
             (hidden[:, 0] & hidden[:, -1])[:, 1:-1].sum(1)  # rows of [CLS] and [SEP], whose own places do not count
-            for hidden in (
-                masking.per_row(batch.take(some), 0.5, source, draws=draws) for some in torch.arange(4000).split(500)
-            )
+            for hidden in (masking.per_row(batch.take(some), 0.5, source, draws=draws) for some in torch.arange(4000).split(500))
         ]
     ).double()
     # Bounds are four standard errors of a mean and of a standard deviation (the released law has heavy tails).

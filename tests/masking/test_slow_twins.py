@@ -88,10 +88,7 @@ def test_words_and_pieces(random_batch):
         batch, rate, budget = random_batch(seed)
         special, limit = batch.special.numpy(), budget_of(batch, rate, budget)
         pieces = torch.arange(special.shape[1]).expand(special.shape)
-        for draw, words, numbered in (
-            (masking.whole_word, words_of(batch), words_of(batch)),
-            (masking.uniform, pieces, None),
-        ):
+        for draw, words, numbered in ((masking.whole_word, words_of(batch), words_of(batch)), (masking.uniform, pieces, None)):
             keys = random_keys(batch.special, seeded(seed), numbered)
             expected = take_one_by_one(keys.numpy(), words.numpy(), special, limit)
             found = draw(batch, rate, seeded(seed), budget=budget)
@@ -104,9 +101,7 @@ def test_the_way_of_a_gpu_takes_what_that_of_a_cpu_does(random_batch):
         words = words_of(batch)
         keys = random_keys(batch.special, seeded(seed), words)
         limit = torch.tensor(budget_of(batch, rate or 0.5, "maskable"))
-        np.testing.assert_array_equal(
-            take_words(keys, limit).numpy(), take_on_device(keys, limit).numpy(), err_msg=seed
-        )
+        np.testing.assert_array_equal(take_words(keys, limit).numpy(), take_on_device(keys, limit).numpy(), err_msg=seed)
         expected = take_one_by_one(keys.numpy(), words.numpy(), batch.special.numpy(), limit, across=True)
         np.testing.assert_array_equal(take_across(keys, limit).numpy(), expected, err_msg=f"across, seed {seed}")
 
@@ -151,13 +146,7 @@ def test_importances(random_batch, unit):
         values = torch.from_numpy(rng.normal(0, 2, special.shape).round(int(rng.integers(0, 3))).astype(np.float32))
         relative, noise = bool(seed % 2), float(rng.choice([0.0, 0.7]))
         found = masking.importance(
-            batch,
-            values,
-            rate,
-            seeded(seed),
-            noise=noise,
-            noise_scale="relative" if relative else "absolute",
-            unit=unit,
+            batch, values, rate, seeded(seed), noise=noise, noise_scale="relative" if relative else "absolute", unit=unit
         )
         lots = torch.randn(values.shape, generator=seeded(seed)).numpy() * np.float32(noise)
         words = words_of(batch).numpy() if unit == "word" else np.tile(np.arange(special.shape[1]), (len(batch), 1))

@@ -31,11 +31,7 @@ def masked(batch_of, source, values, sizes, **options):
 
 @pytest.mark.parametrize(
     ("variant", "expected"),
-    [
-        ("naive, renorm", [1, 0, 1, 0, 0, 1]),
-        ("naive, zero", [0, 1, 1, 1, 0, 0]),
-        ("minseg, renorm", [1, 0, 1, 1, 0, 0]),
-    ],
+    [("naive, renorm", [1, 0, 1, 0, 0, 1]), ("naive, zero", [0, 1, 1, 1, 0, 0]), ("minseg, renorm", [1, 0, 1, 1, 0, 0])],
 )
 def test_the_three_most_important_words_are_hidden_ties_from_the_left(batch_of, source, variant, expected):
     assert masked(batch_of, source, AMI[variant], [1] * 6) == expected
@@ -97,9 +93,7 @@ def test_relative_noise_follows_the_spread_of_the_passage(batch_of):
     assert 0.75 < agreement < 0.95
 
 
-@pytest.mark.parametrize(
-    ("rate", "pieces", "count"), [(0.5, 7, 3), (0.29, 100, 29), (0.01, 5, 1), (1.0, 5, 5), (0.0, 5, 0)]
-)
+@pytest.mark.parametrize(("rate", "pieces", "count"), [(0.5, 7, 3), (0.29, 100, 29), (0.01, 5, 1), (1.0, 5, 5), (0.0, 5, 0)])
 def test_the_count_is_rounded_down_but_never_to_zero(batch_of, source, rate, pieces, count):
     batch = batch_of([[1] * pieces])
     assert masking.importance(batch, torch.zeros(batch.special.shape), rate, source).sum() == count

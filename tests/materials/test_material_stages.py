@@ -105,12 +105,8 @@ def test_word_statistics_fit_the_tokens(cache, passages):
 
 def test_every_passage_gets_questions(cache, collection, base, passages, queries):
     options = {"layout": LAYOUT, "seed": 0}
-    generator = materials.question_generator(
-        base, passages, queries, collection, training=TRAINING, dropout=None, **options
-    )
-    made = materials.questions(
-        generator / "model", passages, collection, base, per_passage=3, top_k=10, public=False, **options
-    )
+    generator = materials.question_generator(base, passages, queries, collection, training=TRAINING, dropout=None, **options)
+    made = materials.questions(generator / "model", passages, collection, base, per_passage=3, top_k=10, public=False, **options)
     texts, told = Texts.open(cache.get(made)), read_json(cache.get(made) / "counts.json")
     assert told["passages"] == 40 and told["drawn"] == 120 and told["kept"] == len(texts)
     assert not list(cache.get(made).glob("checkpoint-*"))
@@ -141,9 +137,7 @@ def hashes(folder: Path, examples: Examples) -> list[int]:
 
 
 def test_continuations_are_one_a_passage(cache, collection, base, passages):
-    model = materials.continuation_model(
-        base, passages, collection, positions=24, training=TRAINING, dropout=None, seed=0
-    )
+    model = materials.continuation_model(base, passages, collection, positions=24, training=TRAINING, dropout=None, seed=0)
     made = materials.continuations(
         model / "model", passages, collection, base, new_tokens=9, prompt_tokens=12, top_p=0.9, seed=0, public=False
     )

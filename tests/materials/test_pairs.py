@@ -237,9 +237,7 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
         others = [one.text for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
         negatives.setdefault(key, []).extend(others)
     (tmp_path / "out").mkdir()
-    distinct = {text for own in positives.values() for text in own} | {
-        text for own in negatives.values() for text in own
-    }
+    distinct = {text for own in positives.values() for text in own} | {text for own in negatives.values() for text in own}
     if not positives or any(own == distinct for own in positives.values()):
         with pytest.raises(InputError, match=r"no row with a question|every passage is positive"):
             store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth, progress=False)

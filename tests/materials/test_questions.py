@@ -85,10 +85,7 @@ def reference_loss(model, batch) -> tuple[torch.Tensor, float]:
 def test_loss_and_gradient_are_those_of_each_pair_alone(model, batches):
     batch = batches.batch(0)
     loss, accuracy = reference_loss(model, batch)
-    names = [
-        "decoder.bert.encoder.layer.0.crossattention.self.query.weight",
-        "encoder.encoder.layer.0.output.dense.bias",
-    ]
+    names = ["decoder.bert.encoder.layer.0.crossattention.self.query.weight", "encoder.encoder.layer.0.output.dense.bias"]
     wanted = [model.get_parameter(name) for name in names]
     expected = torch.autograd.grad(loss, wanted)
     parts = QuestionTraining(model)(batch, torch.Generator())
@@ -199,9 +196,7 @@ def test_what_is_kept_leads_back_to_its_passage(asked_again, retriever, monkeypa
 
 
 def test_the_global_filter_keeps_no_more_than_the_local_one(asked_again, retriever):
-    kept = {
-        how: consistent(retriever[0], asked_again[0], DOCUMENTS, how=how, progress=False) for how in ("local", "global")
-    }
+    kept = {how: consistent(retriever[0], asked_again[0], DOCUMENTS, how=how, progress=False) for how in ("local", "global")}
     assert not (kept["global"] & ~kept["local"]).any()
     assert kept["local"].sum() > kept["global"].sum()
 

@@ -277,14 +277,7 @@ EVIL = "import pathlib\npathlib.Path({place!r}).write_text('ran')\n"
 
 @pytest.mark.parametrize(
     "opens",
-    [
-        load_masked_lm,
-        load_causal_lm,
-        load_seq2seq,
-        load_tokenizer,
-        DenseEncoder.from_pretrained,
-        CrossEncoder.from_pretrained,
-    ],
+    [load_masked_lm, load_causal_lm, load_seq2seq, load_tokenizer, DenseEncoder.from_pretrained, CrossEncoder.from_pretrained],
 )
 def test_a_folder_that_brings_code_of_its_own_never_runs_it(opens, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch):
     folder, proof = tmp_path / "model", tmp_path / "proof"

@@ -63,8 +63,7 @@ def test_contradicting_the_saved_settings_is_refused(saved_lm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [({"pool": "cls"}, "pool: unknown key. Valid keys here: .*pooling"), ({"pooling": "max"}, "pooling: ")],
+    ("values", "message"), [({"pool": "cls"}, "pool: unknown key. Valid keys here: .*pooling"), ({"pooling": "max"}, "pooling: ")]
 )
 def test_wrong_setting_is_named_with_the_valid_ones(tiny_bert, tiny_tokenizer, tmp_path, values, message):
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path)

@@ -66,9 +66,7 @@ def test_generator_changes_masked_positions_only_and_follows_its_seed(kind, tiny
     generator = Generator(tiny_bert() if kind == "bert" else tiny_electra, SPECIAL)
     mask = (torch.rand(batch.input_ids.shape, generator=torch.Generator().manual_seed(1)) < 0.4) & ~batch.special
     masked = batch.input_ids.masked_fill(mask, 4)
-    first, again, other = (
-        generator.sample(batch, masked, mask, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6)
-    )
+    first, again, other = (generator.sample(batch, masked, mask, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(first[~mask], batch.input_ids[~mask])
     assert not torch.isin(first[mask], torch.tensor([0, 2, 3, 4])).any()

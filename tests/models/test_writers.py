@@ -238,16 +238,7 @@ def allowed(chances: np.ndarray, choice: Sampling) -> np.ndarray:
     return kept / kept.sum()
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        Sampling(),
-        Sampling(top_k=3),
-        Sampling(top_p=0.8),
-        Sampling(top_k=999),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("choice", [Sampling(), Sampling(top_k=3), Sampling(top_p=0.8), Sampling(top_k=999)], ids=str)
 def test_ids_are_drawn_by_their_chances_among_those_allowed(choice):
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(1)) * 2
     chances = torch.softmax(logits[0].double(), 0).numpy()
@@ -290,9 +281,7 @@ def test_the_end_is_never_first_and_what_is_forbidden_never_comes():
 def test_nothing_more_is_asked_once_all_rows_have_ended(monkeypatch):
     monkeypatch.setattr(writers, "LOOK_EVERY", 1)
     script = Script([preferring([2, 3]), preferring([1, 1])])
-    written = write_texts(
-        script, torch.full((2, 50), 0.5), Sampling(), end=1, forbidden=torch.tensor([], dtype=torch.int64)
-    )
+    written = write_texts(script, torch.full((2, 50), 0.5), Sampling(), end=1, forbidden=torch.tensor([], dtype=torch.int64))
     assert written[:, :2].tolist() == [[2, 1], [3, 1]] and (written[:, 2:] == 1).all()
 
 

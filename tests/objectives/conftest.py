@@ -77,9 +77,7 @@ def all_logits():
     """`[batch, length, vocab]` that a masked LM's own head makes of some states, at every position."""
 
     def score(model, states: torch.Tensor) -> torch.Tensor:
-        return (
-            model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
-        )
+        return model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
 
     return score
 

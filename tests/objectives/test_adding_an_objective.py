@@ -35,9 +35,7 @@ def test_the_bag_loss_is_the_mean_log_probability_of_the_distinct_tokens(added, 
         loss = method.bag_of_words(batch, first)
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     specials = set(method.special.values())
-    expected = -np.mean(
-        [log_p[row, sorted(set(ids.tolist()) - specials)].mean() for row, ids in enumerate(batch.input_ids)]
-    )
+    expected = -np.mean([log_p[row, sorted(set(ids.tolist()) - specials)].mean() for row, ids in enumerate(batch.input_ids)])
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 

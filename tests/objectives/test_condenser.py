@@ -85,14 +85,10 @@ def test_extreme_rates_give_a_finite_loss_and_gradient(rate, make, batch, seeded
 def test_a_long_passage_may_be_read_from_another_window_in_each_epoch(name, batches, corpus):
     def bodies(step: int, window: str) -> dict[int, list[int]]:
         batch = batches(name, window=window)(step)
-        texts = (
-            batch if isinstance(batch, TokenBatch) else next(x for x in vars(batch).values() if len(x) == len(batch))
-        )
+        texts = batch if isinstance(batch, TokenBatch) else next(x for x in vars(batch).values() if len(x) == len(batch))
         titled = texts.token_type_ids.any(1, keepdim=True)
         body = ~texts.special & ((texts.token_type_ids == 1) | ~titled)
-        return {
-            row: ids[mine].tolist() for row, ids, mine in zip(texts.rows.tolist(), texts.input_ids, body, strict=True)
-        }
+        return {row: ids[mine].tolist() for row, ids, mine in zip(texts.rows.tolist(), texts.input_ids, body, strict=True)}
 
     seen: dict[int, set[tuple[int, ...]]] = {}
     for step in range(60):

@@ -54,9 +54,7 @@ def odd_batch(name, batches):
 def test_long_passages_are_cut_to_the_limit(odd_batch, source, corpus):
     lengths = corpus.lengths(10**6, source.layout.title)
     assert [row for row, length in enumerate(lengths) if length <= source.layout.passage_length] == [SINGLE_PIECE]
-    assert len(odd_batch) > 1 and all(
-        texts.input_ids.shape[1] <= source.layout.passage_length for texts in sequences(odd_batch)
-    )
+    assert len(odd_batch) > 1 and all(texts.input_ids.shape[1] <= source.layout.passage_length for texts in sequences(odd_batch))
 
 
 def test_the_same_seed_gives_the_same_weights(name, make, batches, seeded):
@@ -124,12 +122,8 @@ def test_unknown_words_are_hidden_and_predicted_only_where_the_settings_say_so(
     name, as_a_word, make, with_unknown, seeded, hidden_inputs, monkeypatch
 ):
     texts, targets, score = [], [], losses.chunked_cross_entropy
-    monkeypatch.setattr(
-        masking, "hide", lambda batch, *rest, hide=masking.hide: texts.append(batch) or hide(batch, *rest)
-    )
-    monkeypatch.setattr(
-        losses, "chunked_cross_entropy", lambda *given, **more: targets.append(given[3]) or score(*given, **more)
-    )
+    monkeypatch.setattr(masking, "hide", lambda batch, *rest, hide=masking.hide: texts.append(batch) or hide(batch, *rest))
+    monkeypatch.setattr(losses, "chunked_cross_entropy", lambda *given, **more: targets.append(given[3]) or score(*given, **more))
     full = dict.fromkeys(RATES[name], 0.9)
     make(name, mask_unknown=as_a_word, **full)(with_unknown, seeded())["loss"].backward()
     hidden = [text.input_ids[mask] for text, (mask, _) in zip(texts, hidden_inputs, strict=True)]

@@ -177,9 +177,7 @@ def test_keywords_are_hidden_by_weight_and_other_texts_evenly(make, texts, seede
         light = text.word_start & (text.values == 0) & mask
         assert not (missed & light.any(1)).any()  # no light word goes before a heavy one
     questions = spy.seen[6]
-    assert torch.equal(questions[0].input_ids, texts.questions.input_ids) and not torch.equal(
-        questions[1], spy.seen[3][1]
-    )
+    assert torch.equal(questions[0].input_ids, texts.questions.input_ids) and not torch.equal(questions[1], spy.seen[3][1])
 
 
 def test_same_seed_gives_the_same_loss_and_another_one_another(make, texts, seeded):

@@ -91,9 +91,7 @@ def test_order_in_a_document_is_that_of_its_positions():
     assert next_passages(np.zeros(0, int), np.zeros(0, int)).tolist() == []
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"documents": np.arange(6)}, dict.fromkeys(("documents", "positions"), np.zeros(0, int))]
-)
+@pytest.mark.parametrize("changes", [{}, {"documents": np.arange(6)}, dict.fromkeys(("documents", "positions"), np.zeros(0, int))])
 def test_halves_stand_in_as_released_and_where_nothing_has_a_neighbour(batches, changes):
     get = batches(changes, neighbour="released" if not changes else "paper")
     for _, (batch, row) in epoch_of(get)[0].items():

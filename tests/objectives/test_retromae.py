@@ -44,9 +44,7 @@ def decode_by_hand(objective, batch, first, unseen):
 
 
 @pytest.mark.parametrize("values", [{}, {"draws": "released", "budget": "all"}, {"bag_weight": 0.1}])
-def test_losses_and_gradients_are_those_of_full_logits(
-    values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients
-):
+def test_losses_and_gradients_are_those_of_full_logits(values, make_loud, batch, seeded, hidden_inputs, row_masks, same_gradients):
     ids = batch.input_ids.clone()
     ids[0, 2] = 1  # an unknown word, which the settings below take for a word
     batch, objective = batch.with_ids(ids), make_loud("retromae", mask_unknown=True, **values)
@@ -55,10 +53,7 @@ def test_losses_and_gradients_are_those_of_full_logits(
     output = objective.model(**batch.with_ids(masked_ids).model_inputs(), output_hidden_states=True)
     states = decode_by_hand(objective, batch, output.hidden_states[-1][:, 0], unseen)
     expected = 0
-    for name, counted, logits in (
-        ("encoder", mask, output.logits),
-        ("decoder", ~batch.special, objective.model.cls(states)),
-    ):
+    for name, counted, logits in (("encoder", mask, output.logits), ("decoder", ~batch.special, objective.model.cls(states))):
         loss = functional.cross_entropy(logits[counted], ids[counted])
         right = (logits.argmax(-1) == ids)[counted].float().mean()
         assert torch.allclose(result[f"{name}_loss"], loss, atol=1e-5)

@@ -59,8 +59,7 @@ def test_unknown_parameter_is_refused_with_the_valid_ones():
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"encoder_rate": 1.5}, {"decoder_rate": -0.1}, {"generator": "thawed"}, {"decoder_layers": 0}, {"budget": "some"}],
+    "values", [{"encoder_rate": 1.5}, {"decoder_rate": -0.1}, {"generator": "thawed"}, {"decoder_layers": 0}, {"budget": "some"}]
 )
 def test_value_out_of_range_names_its_parameter(values):
     with pytest.raises(InputError, match=next(iter(values))):

@@ -38,9 +38,7 @@ def plain_losses(objective, batch, encoder_ids, decoder_ids, *, types=True, by_p
     bias = (1.0 - batch.attention_mask[:, None, None].float()) * -1e30
     for layer in objective.decoder.layers:
         states = layer(states, bias)
-    decoded = (
-        model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
-    )
+    decoded = model.cls(states) if hasattr(model, "cls") else model.generator_lm_head(model.generator_predictions(states))
     labels = batch.input_ids.masked_fill(batch.input_ids < 5, -100)
     results = []
     for logits in (output.logits, decoded):
@@ -54,16 +52,12 @@ def plain_losses(objective, batch, encoder_ids, decoder_ids, *, types=True, by_p
 @pytest.mark.parametrize("kind", ["bert", "electra"])
 @pytest.mark.parametrize("loss_mean", ["released", "paper"])
 @pytest.mark.parametrize("decoder_token_types", ["released", "paper"])
-def test_losses_and_gradients_are_those_of_full_logits(
-    kind, loss_mean, decoder_token_types, make, batch, seeded, tiny_electra
-):
+def test_losses_and_gradients_are_those_of_full_logits(kind, loss_mean, decoder_token_types, make, batch, seeded, tiny_electra):
     model = tiny_electra if kind == "electra" else None
     objective = make("simlm", model, loss_mean=loss_mean, decoder_token_types=decoder_token_types)
     spy = Spy(objective)
     result = objective(batch, seeded())
-    expected = plain_losses(
-        objective, batch, *spy.ids, types=decoder_token_types == "paper", by_passage=loss_mean == "paper"
-    )
+    expected = plain_losses(objective, batch, *spy.ids, types=decoder_token_types == "paper", by_passage=loss_mean == "paper")
     assert torch.allclose(result["encoder_loss"], expected[0], atol=1e-5)
     assert torch.allclose(result["decoder_loss"], expected[1], atol=1e-5)
     trained = [weight for weight in objective.parameters() if weight.requires_grad]
@@ -139,9 +133,7 @@ def test_joint_generator_learns_from_its_own_loss_alone(mode, make, batch, seede
 
 
 def test_random_generator_follows_its_seed(make):
-    first, again, other = (
-        make("simlm", generator="joint_random", init_seed=seed).generator.state_dict() for seed in (1, 1, 2)
-    )
+    first, again, other = (make("simlm", generator="joint_random", init_seed=seed).generator.state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 

@@ -76,11 +76,7 @@ def test_sentences_are_those_of_a_plain_loop_over_what_a_batch_reads(title, max_
     expected = []
     for row, pieces in enumerate(read):
         from_title = 0 if title == "none" else int(told.title_offsets[row + 1] - told.title_offsets[row])
-        kept = [
-            pieces[start:]
-            for start in range(from_title + 1)
-            if pieces[start:] == body(told, row)[: len(pieces) - start]
-        ]
+        kept = [pieces[start:] for start in range(from_title + 1) if pieces[start:] == body(told, row)[: len(pieces) - start]]
         expected.append(split_by_hand(kept[0], dot))
     sentences = found(max_length=max_length, title=title)
     assert listed(told, sentences) == expected
@@ -138,9 +134,7 @@ def test_a_passage_without_a_span_is_its_title_and_the_text_on_both_sides(title,
 @pytest.mark.parametrize("max_length", [40, 16])
 def test_an_empty_span_leaves_the_passage_as_every_method_reads_it(max_length, told, found):
     sentences = found(max_length=max_length)
-    whole = passages_without(
-        told, Spans(ROWS, sentences.limits, sentences.limits), sentences.limits, max_length=max_length
-    )
+    whole = passages_without(told, Spans(ROWS, sentences.limits, sentences.limits), sentences.limits, max_length=max_length)
     plain = told.batch(ROWS, max_length=max_length, pad_to_multiple=16)
     for name in ("input_ids", "attention_mask", "token_type_ids", "special", "word_start", "rows"):
         assert (getattr(whole, name) == getattr(plain, name)).all()

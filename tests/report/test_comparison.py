@@ -105,8 +105,7 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     rng = np.random.default_rng(0)
     levels = {"MLM": 0.6, "BERT-base": 0.4}
     runs = {
-        label: [record(label, level + rng.normal(0, 0.01, 80), seed=seed) for seed in (0, 1)]
-        for label, level in levels.items()
+        label: [record(label, level + rng.normal(0, 0.01, 80), seed=seed) for seed in (0, 1)] for label, level in levels.items()
     }
     alone = {label: own[:1] for label, own in runs.items()}
     html = compared(alone).verdicts([CLAIM]).data

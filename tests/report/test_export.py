@@ -23,10 +23,7 @@ from dr_lib.tokens import TokenStore
 
 SETTINGS = {"passage_length": 24, "query_length": 12}
 LONG = "Hard negatives are passages that look relevant to a weak retriever but are not, and the generator masks words."
-PASSAGES = {
-    "title": ["dense vectors", "", "New York", "A masked title " * 12],
-    "text": [LONG, LONG, "one passage", LONG],
-}
+PASSAGES = {"title": ["dense vectors", "", "New York", "A masked title " * 12], "text": [LONG, LONG, "one passage", LONG]}
 
 
 @pytest.fixture

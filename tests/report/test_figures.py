@@ -47,9 +47,7 @@ def test_panels_of_one_unit_share_their_axis_and_others_do_not(drawn):
 
 
 def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn):
-    intervals(
-        [Series("recorded", "recorded", points(simlm=30, ict=20, none=10), "%")], ["simlm", "ict", "none"], alt="x"
-    )
+    intervals([Series("recorded", "recorded", points(simlm=30, ict=20, none=10), "%")], ["simlm", "ict", "none"], alt="x")
     light, dark = drawn
     words = [text.get_text() for text in light.legends[0].get_texts()]
     assert words == [name for name in FAMILIES if name != "masked words alone"]
@@ -82,12 +80,7 @@ def test_the_same_figure_has_the_same_bytes():
 
 def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn, record):
     steps = list(range(10))
-    curve = {
-        "step": steps,
-        "loss": np.full(10, 9.0),
-        "encoder_loss": np.full(10, 4.0),
-        "decoder_loss": np.full(10, 5.0),
-    }
+    curve = {"step": steps, "loss": np.full(10, 9.0), "encoder_loss": np.full(10, 4.0), "decoder_loss": np.full(10, 5.0)}
     runs = {
         "simlm": [record("simlm", [1.0], training={"pretrained": {"curve": curve}})],
         "mlm": [record("mlm", [1.0], training={"pretrained": {"curve": {"step": steps, "loss": np.full(10, 3.0)}}})],

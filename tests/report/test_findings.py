@@ -39,9 +39,7 @@ def test_what_is_not_significant_says_what_would_have_shown(runs):
 
 
 def test_several_seeds_need_no_warning(record):
-    runs = {
-        label: [record(label, values, seed=seed) for seed in (0, 1)] for label, values in (("a", [1, 0]), ("b", [0, 0]))
-    }
+    runs = {label: [record(label, values, seed=seed) for seed in (0, 1)] for label, values in (("a", [1, 0]), ("b", [0, 0]))}
     assert len(items(findings([("a", "b")], runs, "MRR@10").data)) == 1
 
 
@@ -58,8 +56,7 @@ def test_labels_are_escaped_and_named(record):
 
 
 @pytest.mark.parametrize(
-    ("best", "advice"),
-    [("ahead", "use the exported folder"), ("level", "Between level and BM25"), ("behind", "search with BM25")],
+    ("best", "advice"), [("ahead", "use the exported folder"), ("level", "Between level and BM25"), ("behind", "search with BM25")]
 )
 def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
     assert advice in next_steps(runs, "MRR@10", best=best, questions=None, passages=100_000).data

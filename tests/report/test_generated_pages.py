@@ -27,9 +27,7 @@ def test_counts_add_up_over_papers():
 
 def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     page = claims_page(entries())
-    assert page.startswith("# All claims\n") and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index(
-        "## PAIR"
-    )
+    assert page.startswith("# All claims\n") and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
     assert page.count("a &lt; b") == len(entries()) and "unseen" not in page
     assert "squad, laptop scale, 2 seeds" in page and "told" in page
     assert page.count(">held</span>") == 1 and ">not run</span>" not in page

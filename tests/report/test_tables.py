@@ -39,9 +39,7 @@ def cases(**runs: list[int]) -> str:
 
 
 def answer(systems: int = 2, hits: int = 2, text: str = "The moon pulls the water of the sea.") -> Result:
-    found = [
-        Hit(rank, f"p{rank}", "Tides", text, 1 / rank, grade=1 if rank == 2 else None) for rank in range(1, 1 + hits)
-    ]
+    found = [Hit(rank, f"p{rank}", "Tides", text, 1 / rank, grade=1 if rank == 2 else None) for rank in range(1, 1 + hits)]
     return Result("why does the sea rise", 1, {f"system {number}": found for number in range(systems)})
 
 
@@ -82,9 +80,7 @@ def test_a_system_without_the_relevant_passage_says_how_deep_it_looked():
 
 def test_words_of_the_query_are_marked_whole_and_stop_words_are_not():
     text = marked("The sort is stable; resort, SORT-ing & <sort>", "How is the sort stable?")
-    assert text == (
-        "The <mark>sort</mark> is <mark>stable</mark>; resort, <mark>SORT</mark>-ing &amp; &lt;<mark>sort</mark>&gt;"
-    )
+    assert text == ("The <mark>sort</mark> is <mark>stable</mark>; resort, <mark>SORT</mark>-ing &amp; &lt;<mark>sort</mark>&gt;")
 
 
 def test_long_passages_are_cut_around_the_first_marked_word():

@@ -158,9 +158,7 @@ def test_long_texts_can_lose_their_beginning(store, encoder, tmp_path):
     assert np.abs(found[row] - first).max() > 1e-3
 
 
-def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(
-    encoder, sentences, tiny_tokenizer, tmp_path_factory
-):
+def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(encoder, sentences, tiny_tokenizer, tmp_path_factory):
     words = " ".join(sentences).split()
     for seed in range(8):
         rng, folder = np.random.default_rng(seed), tmp_path_factory.mktemp("random")

@@ -98,9 +98,7 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
         relevant = [np.sort(rng.permutation(passages)[: rng.integers(0, 6)]) for _ in range(queries)]
         depth, extra = int(rng.integers(1, 50)), int(rng.integers(0, 12))
         keep = int(rng.integers(0, depth + 1)) if rng.random() < 0.5 else None
-        drawn = mine_negatives(
-            made, relevant, passages=passages, depth=depth, keep=keep, random_negatives=extra, seed=seed
-        )
+        drawn = mine_negatives(made, relevant, passages=passages, depth=depth, keep=keep, random_negatives=extra, seed=seed)
         wanted = depth if keep is None else keep
         assert drawn.shape == (queries, wanted + extra) and drawn.dtype == np.int32
         for line, ranked, positive in zip(drawn.tolist(), rows.tolist(), relevant, strict=True):

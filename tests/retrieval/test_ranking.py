@@ -32,25 +32,7 @@ def test_trec_file_gives_every_float32_score_back(tmp_path):
     assert (back.rows == made.rows).all() and (back.scores == made.scores).all()
 
 
-ODD_IDS = [
-    "NA",
-    "nan",
-    "null",
-    "1e5",
-    "#",
-    '"',
-    "'",
-    "a,b",
-    "\\",
-    "\u00e4\u00df",
-    "\u4e2d",
-    "0",
-    "00",
-    "-1",
-    "inf",
-    "True",
-    "q;r",
-]
+ODD_IDS = ["NA", "nan", "null", "1e5", "#", '"', "'", "a,b", "\\", "\u00e4\u00df", "\u4e2d", "0", "00", "-1", "inf", "True", "q;r"]
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -77,9 +59,7 @@ def test_rankings_come_back_from_trec_files_whatever_ids_scores_and_ties(tmp_pat
         if not strict:
             assert (back.scores == scores[:, : back.depth]).all()
         lines = [line.split(" ") for line in path.read_text().splitlines()]
-        by_hand = [
-            (query, ids[row]) for query, line in zip(made.query_ids, rows, strict=True) for row in line if row >= 0
-        ]
+        by_hand = [(query, ids[row]) for query, line in zip(made.query_ids, rows, strict=True) for row in line if row >= 0]
         assert [(line[0], line[2]) for line in lines] == by_hand
 
 

@@ -128,9 +128,7 @@ def test_scores_do_not_depend_on_kind_block_or_company(monkeypatch):
 def test_scores_within_the_error_of_bfloat16_call_for_float32(monkeypatch):
     kinds = []
     right = MODULE._Products.__init__
-    monkeypatch.setattr(
-        MODULE._Products, "__init__", lambda self, *given: (kinds.append(given[3]), right(self, *given))[0]
-    )
+    monkeypatch.setattr(MODULE._Products, "__init__", lambda self, *given: (kinds.append(given[3]), right(self, *given))[0])
     queries, passages = vectors(64, seed=1), vectors(5000)
     search(queries, passages, 10)
     search(queries, 1 + 1e-3 * passages, 10)

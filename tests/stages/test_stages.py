@@ -218,9 +218,7 @@ def test_two_processes_build_a_stage_once(tmp_path):
     file = tmp_path / "twice.py"
     file.write_text(textwrap.dedent(code))
     both = [
-        subprocess.Popen(
-            [sys.executable, file, tmp_path / "stages"], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-        )
+        subprocess.Popen([sys.executable, file, tmp_path / "stages"], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         for _ in range(2)
     ]
     assert sorted(int(one.communicate(timeout=120)[0]) for one in both) == [0, 1]
@@ -280,9 +278,7 @@ def digests(folder, file="", old="", new=""):
         "kinds = [one for one in vars(methods).values() if isinstance(one, type)]\n"
         "print(json.dumps({one.__name__: code_digest(one) for one in kinds}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True, env=ENVIRONMENT)
     return json.loads(done.stdout)
 
 
@@ -318,14 +314,7 @@ def test_code_edited_under_a_living_process_is_refused(tmp_path):
         "os.utime('late/__init__.py', (time.time() + 9, time.time() + 9))\n"
         "try: s.code_digest(late.f)\nexcept s.InputError as error: print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert "edited after the process had started" in done.stdout and "Restart the kernel" in done.stdout
 
 

@@ -99,9 +99,7 @@ def imported(path: Path) -> frozenset[tuple[Path, str]]:
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dr_lib":
-            for (
-                alias
-            ) in node.names:  # from dr_lib.masking import superset: a file of that name, or a name of the folder
+            for alias in node.names:  # from dr_lib.masking import superset: a file of that name, or a name of the folder
                 inner = file_of(f"{node.module}.{alias.name}")
                 found.add((inner, "") if inner else (file_of(node.module), alias.name))
         elif isinstance(node, ast.Import):

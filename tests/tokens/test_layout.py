@@ -15,9 +15,7 @@ def words() -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "t": 2, "b": 3}, unk_token="[SEP]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
     )
     return tokenizer
 

@@ -50,9 +50,7 @@ def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_
 
 
 def test_special_positions_are_those_of_no_text(queries, store, tiny_tokenizer):
-    batch = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30).batch(
-        np.array([1, 2]), np.array([9, 3])
-    )
+    batch = QueryPassagePairs(queries[1], store, tiny_tokenizer, max_length=30).batch(np.array([1, 2]), np.array([9, 3]))
     assert batch.special.sum() == (batch.attention_mask == 0).sum() + 2 * 3
     assert not (batch.word_start & batch.special).any()
 

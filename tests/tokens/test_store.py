@@ -19,10 +19,7 @@ def folder(passages, tiny_tokenizer, tmp_path):
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(store, passages, tiny_tokenizer):
-    for column, ids, offsets in (
-        ("title", store.title_ids, store.title_offsets),
-        ("text", store.text_ids, store.text_offsets),
-    ):
+    for column, ids, offsets in (("title", store.title_ids, store.title_offsets), ("text", store.text_ids, store.text_offsets)):
         for row, text in enumerate(passages[column]):
             expected = tiny_tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             assert ids[offsets[row] : offsets[row + 1]].tolist() == expected
@@ -164,8 +161,7 @@ def test_word_start_marks_pieces_without_prefix_and_first_pieces_of_segments(sto
         for ids, special, starts in zip(batch.input_ids, batch.special, batch.word_start, strict=True):
             pieces = tiny_tokenizer.convert_ids_to_tokens(ids.tolist())
             expected = [
-                not special[at] and (not piece.startswith("##") or bool(special[at - 1]))
-                for at, piece in enumerate(pieces)
+                not special[at] and (not piece.startswith("##") or bool(special[at - 1])) for at, piece in enumerate(pieces)
             ]
             assert starts.tolist() == expected
 

@@ -79,12 +79,7 @@ def test_a_broken_file_is_refused(tmp_path):
         load_tokenizer(tmp_path)
 
 
-ODD = [
-    "Café in ZÜRICH costs 5€.",
-    "東京 is Tokyo, don't\tforget",
-    "naïve — «quoted» text… x²",
-    "a\u0000b \u200d soft\u00adhyphen",
-]
+ODD = ["Café in ZÜRICH costs 5€.", "東京 is Tokyo, don't\tforget", "naïve — «quoted» text… x²", "a\u0000b \u200d soft\u00adhyphen"]
 
 TIES = [f"{a}{b}{c}{a}" for a in "kmnrst" for b in "aeiou" for c in "lpvz"] * 2
 SCRIPT = f"""
@@ -140,9 +135,7 @@ def test_a_saved_folder_opens_in_transformers_with_the_same_ids(sentences, tmp_p
     texts, pairs = sentences + ODD, ODD[:1] * (len(sentences) + len(ODD))
     for opened in (AutoTokenizer.from_pretrained(tmp_path), BertTokenizerFast.from_pretrained(tmp_path)):
         assert isinstance(opened, BertTokenizerFast)
-        assert opened(texts, pairs, truncation=True, max_length=20) == tokenizer(
-            texts, pairs, truncation=True, max_length=20
-        )
+        assert opened(texts, pairs, truncation=True, max_length=20) == tokenizer(texts, pairs, truncation=True, max_length=20)
         assert tokenizer_digest(opened) == tokenizer_digest(tokenizer)
         assert opened.decode(opened("a dense retriever")["input_ids"], skip_special_tokens=True) == "a dense retriever"
 

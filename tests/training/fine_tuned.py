@@ -13,15 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dr_lib.training import (
-    BiEncoder,
-    DistilledBiEncoder,
-    Examples,
-    RetrievalBatches,
-    TeacherScores,
-    TrainSettings,
-    train,
-)
+from dr_lib.training import BiEncoder, DistilledBiEncoder, Examples, RetrievalBatches, TeacherScores, TrainSettings, train
 
 SETTINGS = TrainSettings(steps=1, learning_rate=1e-3, warmup=0, clip=None, precision="fp32")
 KINDS = {

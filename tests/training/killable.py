@@ -14,9 +14,7 @@ from torch import Tensor, nn
 
 from dr_lib.training import TrainLog, TrainSettings, train
 
-SETTINGS = TrainSettings(
-    steps=24, learning_rate=1e-2, accumulation=2, checkpoint_every=5, log_every=4, precision="bf16", seed=3
-)
+SETTINGS = TrainSettings(steps=24, learning_rate=1e-2, accumulation=2, checkpoint_every=5, log_every=4, precision="bf16", seed=3)
 
 
 class Miniature(nn.Module):

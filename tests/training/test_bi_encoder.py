@@ -27,9 +27,7 @@ def batches(counted_store):
     rng = np.random.default_rng(0)
     negatives = np.array([rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)])
     examples = Examples.of(np.arange(40), [[query] for query in range(40)], negatives, passages=40)
-    return RetrievalBatches(
-        counted_store(40, 40), counted_store(40, 40), examples, batch_queries=8, passages_per_query=3
-    )
+    return RetrievalBatches(counted_store(40, 40), counted_store(40, 40), examples, batch_queries=8, passages_per_query=3)
 
 
 def unit(rows):

@@ -27,9 +27,7 @@ class Table(nn.Module):
 @pytest.fixture
 def batch(counted_store):
     examples = Examples.of(np.arange(6), [[row] for row in range(6)], np.arange(6, 30).reshape(6, 4), passages=30)
-    batches = RetrievalBatches(
-        counted_store(30, 40), counted_store(30, 40), examples, batch_queries=6, passages_per_query=4
-    )
+    batches = RetrievalBatches(counted_store(30, 40), counted_store(30, 40), examples, batch_queries=6, passages_per_query=4)
     scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)) * 3
     return replace(batches.batch(0), teacher_scores=scores)
 
@@ -100,11 +98,7 @@ def test_own_hard_negatives_are_left_to_the_teacher_where_that_is_asked_for(batc
     for own, found in both.items():
         total = 0.0
         for i in range(len(queries)):
-            out = [
-                j
-                for j in range(len(passages))
-                if j != i * n and (rows[j] == rows[i * n] or batch.known_positives[i, j])
-            ]
+            out = [j for j in range(len(passages)) if j != i * n and (rows[j] == rows[i * n] or batch.known_positives[i, j])]
             out += [] if own else range(i * n + 1, (i + 1) * n)
             total += torch.logsumexp(scores[i, [j for j in range(len(passages)) if j not in out]], 0) - scores[i, i * n]
         assert found == pytest.approx(total.item() / len(queries), rel=1e-4)

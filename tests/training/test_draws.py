@@ -91,9 +91,7 @@ def test_a_negative_is_never_a_known_positive():
 def test_a_query_gets_the_same_negatives_in_any_company(examples):
     together = draw_negatives(examples, ALL, 12, seed=5, epoch=2)
     for query in (0, 17, 39):
-        np.testing.assert_array_equal(
-            together[query], draw_negatives(examples, np.array([query]), 12, seed=5, epoch=2)[0]
-        )
+        np.testing.assert_array_equal(together[query], draw_negatives(examples, np.array([query]), 12, seed=5, epoch=2)[0])
 
 
 def test_seeds_shuffle_the_lists_differently(examples):

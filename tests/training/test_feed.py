@@ -11,9 +11,7 @@ DEVICES = [torch.device("cpu"), torch.device("cuda")]  # numbers have no `.to`, 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_batches_come_in_order_and_none_is_left_out(device):
-    assert [(index, batch) for index, batch, _ in feed(lambda i: i * i, range(3, 50), device)] == [
-        (i, i * i) for i in range(3, 50)
-    ]
+    assert [(index, batch) for index, batch, _ in feed(lambda i: i * i, range(3, 50), device)] == [(i, i * i) for i in range(3, 50)]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)

@@ -26,10 +26,7 @@ def make(counted_store, examples):
 def test_an_epoch_shows_each_query_at_most_once_and_the_next_in_another_order(make, examples):
     batches = make()
     assert batches.steps_per_epoch == 4
-    epochs = [
-        np.concatenate([batches.batch(step).queries.rows.numpy() for step in range(first, first + 4)])
-        for first in (0, 4)
-    ]
+    epochs = [np.concatenate([batches.batch(step).queries.rows.numpy() for step in range(first, first + 4)]) for first in (0, 4)]
     for rows in epochs:
         assert len(set(rows)) == 20
         assert set(rows) <= set(examples.query_rows)
@@ -92,12 +89,7 @@ def test_moving_a_batch_moves_all_of_it(make):
     assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"batch_queries": 23}, "22 training queries do not fill a batch of 23"),
-    ],
-)
+@pytest.mark.parametrize(("values", "told"), [({"batch_queries": 23}, "22 training queries do not fill a batch of 23")])
 def test_sizes_that_do_not_fit_are_refused(make, values, told):
     with pytest.raises(InputError, match=told):
         make(**values)

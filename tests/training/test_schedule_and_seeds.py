@@ -12,9 +12,7 @@ def rates(**values):
 
 
 def test_rate_rises_to_its_peak_and_falls_along_a_line():
-    np.testing.assert_allclose(
-        rates(warmup=0.4), [0.5, 1.0, 1.5, 2.0, 12 / 7, 10 / 7, 8 / 7, 6 / 7, 4 / 7, 2 / 7], rtol=1e-12
-    )
+    np.testing.assert_allclose(rates(warmup=0.4), [0.5, 1.0, 1.5, 2.0, 12 / 7, 10 / 7, 8 / 7, 6 / 7, 4 / 7, 2 / 7], rtol=1e-12)
 
 
 def test_without_warmup_the_first_update_runs_at_the_peak():

@@ -30,9 +30,7 @@ def by_hand(examples, teacher, query, row):
 def test_every_pair_gets_its_own_score_and_others_none(examples, teacher):
     rows = np.array([[2, 9, 0, 11], [5, 9, 7, 4]])
     chosen = np.array([1, 0])
-    expected = [
-        [by_hand(examples, teacher, query, row) for row in line] for query, line in zip(chosen, rows, strict=True)
-    ]
+    expected = [[by_hand(examples, teacher, query, row) for row in line] for query, line in zip(chosen, rows, strict=True)]
     np.testing.assert_allclose(teacher.of(examples, chosen, rows), np.array(expected, np.float32))
 
 
@@ -51,9 +49,7 @@ def test_batches_carry_the_scores_of_their_own_passages(examples, teacher, count
         batch = batches.batch(step)
         rows = batch.passage_rows.reshape(2, 3).numpy()
         queries = [{3: 0, 1: 1}[row] for row in batch.queries.rows.tolist()]
-        expected = [
-            [by_hand(examples, teacher, query, row) for row in line] for query, line in zip(queries, rows, strict=True)
-        ]
+        expected = [[by_hand(examples, teacher, query, row) for row in line] for query, line in zip(queries, rows, strict=True)]
         np.testing.assert_allclose(batch.teacher_scores.numpy(), np.array(expected, np.float32))
 
 

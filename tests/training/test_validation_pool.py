@@ -106,15 +106,11 @@ def test_validation_of_an_encoder_is_its_search_and_leaves_the_training_alone(st
     assert torch.equal(state, torch.get_rng_state())
     options = {"precision": "fp32", "tokens_per_batch": 500, "progress": False}
     queries, passages = (
-        torch.from_numpy(
-            np.array(encode(encoder, store, tmp_path / f"{i}.npy", max_length=length, title=title, **options))
-        )
+        torch.from_numpy(np.array(encode(encoder, store, tmp_path / f"{i}.npy", max_length=length, title=title, **options)))
         for i, (store, length, title) in enumerate(zip(stores, (16, 24), ("none", "pair"), strict=True))
     )
     expected = real_mrr(queries, passages)
-    assert scores["MRR"] == pytest.approx(expected, abs=0.02) and scores["MRR"].mean() == pytest.approx(
-        expected.mean(), abs=1e-3
-    )
+    assert scores["MRR"] == pytest.approx(expected, abs=0.02) and scores["MRR"].mean() == pytest.approx(expected.mean(), abs=1e-3)
     assert scores["MRR@10"] == pytest.approx(np.where(scores["MRR"] >= 0.0999, scores["MRR"], 0))
     assert np.array_equal(validation(encoder)["MRR"], scores["MRR"])
 

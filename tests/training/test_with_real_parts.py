@@ -50,9 +50,7 @@ def test_fine_tuning_with_hard_negatives_lowers_the_loss(tmp_path, store, tiny_b
     encoder = DenseEncoder(tiny_bert(dropout=0.1).bert, DenseSettings(), tiny_tokenizer)
     negatives = (np.arange(10)[:, None] + np.arange(1, 4)) % 10
     examples = Examples.of(np.arange(10), np.arange(10)[:, None], negatives, passages=10)
-    batches = RetrievalBatches(
-        store, store, examples, batch_queries=4, passages_per_query=3, layout=Layout(passage_length=48)
-    )
+    batches = RetrievalBatches(store, store, examples, batch_queries=4, passages_per_query=3, layout=Layout(passage_length=48))
     settings = TrainSettings(steps=30, learning_rate=2e-3, weight_decay=0, log_every=6)
     log = train(BiEncoder(encoder), batches.batch, settings, tmp_path / "tuned", title="tune", progress=False)
     assert log.column("loss")[-1] < log.column("loss")[0]

@@ -36,10 +36,7 @@ def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
     vectors = layer_states(objective.model, batch.spans, hidden_inputs[0][1])[-1][:, 0].float()
     scores = vectors @ vectors.T
     spans = range(len(vectors))
-    terms = [
-        torch.stack([scores[i, j] for j in spans if j != i]).logsumexp(0) - scores[i, i + 1 - 2 * (i % 2)]
-        for i in spans
-    ]
+    terms = [torch.stack([scores[i, j] for j in spans if j != i]).logsumexp(0) - scores[i, i + 1 - 2 * (i % 2)] for i in spans]
     apart = torch.stack(terms).mean()
     assert found["contrastive_loss"].item() == pytest.approx(apart.item(), rel=1e-5)
     assert found["decoder_loss"] + found["encoder_loss"] == pytest.approx(plain.item(), rel=1e-6)
@@ -69,9 +66,7 @@ def test_masks_are_the_same_with_chunks_and_without(make, batches_of, seeded, hi
     assert torch.equal(mask, again) and torch.equal(ids, ids_again)
 
 
-def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_kept(
-    make, batches_of, seeded, monkeypatch
-):
+def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_kept(make, batches_of, seeded, monkeypatch):
     found = []
     for kept in (True, False):
         objective, batch = make("cocondenser", dropout=0.1, chunk=3), batches_of("cocondenser")(0)

@@ -65,11 +65,7 @@ def test_the_loss_is_the_softmax_over_the_passages_of_the_batch(make_loud, batch
     objective, batch = make_loud("ict", temperature=4.0), batches_of("ict")(1)
     queries, passages = (vectors_by_hand(objective.model, part) for part in (batch.queries, batch.passages))
     scores = queries @ passages.T / 4
-    log_share = (
-        scores
-        - np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1, keepdims=True))
-        - scores.max(1, keepdims=True)
-    )
+    log_share = scores - np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1, keepdims=True)) - scores.max(1, keepdims=True)
     found = objective(batch, seeded())
     assert found["loss"].item() == pytest.approx(-log_share.diagonal().mean(), rel=1e-4)
     assert found["in_batch_accuracy"].item() == pytest.approx((scores.argmax(1) == np.arange(len(scores))).mean())

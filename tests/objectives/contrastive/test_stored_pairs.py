@@ -23,9 +23,7 @@ def forbidden(batch, examples) -> np.ndarray:
     """Columns that are no negatives of a query: any of its positives, its own column excepted."""
     rows, n = batch.passage_rows.tolist(), len(batch.passages) // len(batch.queries)
     known = [set(examples.positives_of(np.array([query]))[0].tolist()) for query in batch.queries.rows.tolist()]
-    return np.array(
-        [[row in known[i] and column != i * n for column, row in enumerate(rows)] for i in range(len(known))]
-    )
+    return np.array([[row in known[i] and column != i * n for column, row in enumerate(rows)] for i in range(len(known))])
 
 
 def cross_entropy(scores: np.ndarray, hidden: np.ndarray, own: np.ndarray) -> float:
@@ -75,9 +73,7 @@ def test_pairs_loss_is_the_weighted_sum_of_both_directions(
     to_queries, to_negatives = anchors @ queries.T / 2, anchors @ passages[1::2].T / 2
     no_query = hidden[:, ::2].T if candidates == "released" else ~others
     about_passages = cross_entropy(
-        np.concatenate([to_queries, to_negatives], 1),
-        np.concatenate([no_query & ~others, hidden[:, 1::2]], 1),
-        np.arange(count),
+        np.concatenate([to_queries, to_negatives], 1), np.concatenate([no_query & ~others, hidden[:, 1::2]], 1), np.arange(count)
     )
     expected = 0.7 * about_queries + 0.3 * about_passages
     assert objective(batch, seeded())["loss"].item() == pytest.approx(expected, rel=1e-4)
@@ -85,9 +81,7 @@ def test_pairs_loss_is_the_weighted_sum_of_both_directions(
 
 def test_without_the_passage_centric_part_pair_is_paq(make_loud, batches_of, seeded):
     batch = batches_of("pair")(0)
-    losses = [
-        make_loud(name, **values)(batch, seeded())["loss"] for name, values in (("pair", {"alpha": 0}), ("paq", {}))
-    ]
+    losses = [make_loud(name, **values)(batch, seeded())["loss"] for name, values in (("pair", {"alpha": 0}), ("paq", {}))]
     assert losses[0] == losses[1]
 
 
