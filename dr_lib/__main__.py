@@ -80,9 +80,6 @@ def parser() -> argparse.ArgumentParser:
     search.add_argument("--json", action="store_true", help="one line of JSON a question")
     search.set_defaults(command=search_collection)
 
-    pages = commands.add_parser("pages", help="write the book's generated pages")
-    pages.add_argument("--to", type=Path, required=True, help="the staged source of the book")
-    pages.set_defaults(command=write_generated_pages)
     return top
 
 
@@ -157,13 +154,6 @@ def search_collection(options: argparse.Namespace) -> None:
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
         (result,) = searcher.search([query.strip()], options.k)
         print(result.as_json() if options.json else search_text(result, width) + "\n", flush=True)
-
-
-def write_generated_pages(options: argparse.Namespace) -> None:
-    """`pages`"""
-    from dr_lib.report import write_pages
-
-    print("\n".join(str(path) for path in write_pages(options.to)))
 
 
 if __name__ == "__main__":

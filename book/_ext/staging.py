@@ -1,6 +1,6 @@
 """Lays the sources of the book out for Sphinx, so that only what has changed is made again. Run by `make book`.
 
-Under `_build/`: `executed` has the notebooks as they ran, `generated` what `dr_lib pages` wrote, `source` all of it
+Under `_build/`: `executed` has the notebooks as they ran, `generated` what `generated_pages.py` wrote, `source` all of it
 together. What has the same content there as before keeps its time, and Sphinx renders the rest.
 
     python book/_ext/staging.py begin      # write the generated pages, lay everything out
@@ -36,7 +36,7 @@ def digest(paths: Iterable[Path]) -> str:
 def behind_pages(root: Path) -> str:
     """Digest of what generated pages are made from: library, papers, records, base model, executed notebooks."""
     folders = ["book/papers", *(f"book/{name}" for name in UNSEEN), "_build/executed"]
-    parts = [files(root / "dr_lib", "*.py"), *(files(root / name) for name in folders)]
+    parts = [files(root / "dr_lib", "*.py"), files(root / "book" / "_ext", "*.py"), *(files(root / name) for name in folders)]
     return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())])
 
 
@@ -50,7 +50,7 @@ def generate(root: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "notebooks").symlink_to(root / "_build" / "executed")  # their times stand on the status page
-    subprocess.run([sys.executable, "-m", "dr_lib", "pages", "--to", folder], cwd=root, check=True)
+    subprocess.run([sys.executable, "book/_ext/generated_pages.py", folder], cwd=root, check=True)
     key.write_text(behind_pages(root))
 
 

@@ -1,4 +1,4 @@
-"""From records to what people see: tables, figures and generated pages, readable in light and dark, without network."""
+"""From records to what people see: tables, figures and models with their cards, readable in light and dark, without network."""
 
 from dr_lib.report.comparison import Comparison, notice
 from dr_lib.report.export import card, export
@@ -15,7 +15,6 @@ from dr_lib.report.measured import (
     recorded_by_collection,
     recorded_studies,
 )
-from dr_lib.report.pages import write_pages
 from dr_lib.report.tables import (
     Markup,
     badge,

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from browser import complaints, needs_chromium, visit
 from check_pages import ROOT, expected_pages, faults
+from generated_pages import FIRST_PAGE
+from masks_explorer import FOLDER, WRITTEN
 from PIL import Image
-
-from dr_lib.report.masks_explorer import FOLDER, WRITTEN
-from dr_lib.report.pages import FIRST_PAGE
 
 pytestmark = pytest.mark.xdist_group("book")  # one build for all of them
 STUB = "# {name}\n\n" + "A page that `make book` makes. " * 10 + "\n"

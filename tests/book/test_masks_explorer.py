@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import masks_explorer
 import numpy as np
 import pytest
 import torch
+from masks_explorer import FOLDER, Sources, write_explorer
 
 from dr_lib import masking
 from dr_lib.materials import count_ngrams, write_importances, write_keyword_weights
-from dr_lib.report import masks_explorer, stop_words
-from dr_lib.report.masks_explorer import FOLDER, Sources, write_explorer
+from dr_lib.report import stop_words
 from dr_lib.tokens import TokenStore, load_tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[2] / "book" / FOLDER / "explorer.js"

@@ -1,8 +1,9 @@
 """Generated pages: claims counted and escaped under their paper, what the first page shows."""
 
+import generated_pages
+from generated_pages import claims_page, counts_table, methods_figure
+
 from dr_lib.evaluation import load_papers
-from dr_lib.report import pages
-from dr_lib.report.pages import claims_page, counts_table, methods_figure
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": None, "seeds": [], "note": "unseen"}
 
@@ -34,13 +35,13 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
 
 
 def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):
-    monkeypatch.setattr(pages, "recorded", lambda study: {})
+    monkeypatch.setattr(generated_pages, "recorded", lambda study: {})
     assert "Nothing is recorded yet" in methods_figure().data
 
 
 def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeypatch, record):
     runs = {"none": [0.2, 0.3], "simlm": [0.4, 0.5], "BM25": [0.9, 0.9]}
-    monkeypatch.setattr(pages, "recorded", lambda study: {name: [record(name, own)] for name, own in runs.items()})
+    monkeypatch.setattr(generated_pages, "recorded", lambda study: {name: [record(name, own)] for name, own in runs.items()})
     html = methods_figure().data
     assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
     assert "directly reaches 25.0 %" in html and "1 seed" in html

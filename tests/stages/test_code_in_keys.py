@@ -54,7 +54,6 @@ ELSEWHERE = [
     "lab.Pipeline.retriever",
     "lab.Searcher.search",
     "report.curves",
-    "report.write_pages",
     "settings.explain",
     "training.machine_facts",
     "errors.InputError",

@@ -1,6 +1,6 @@
 /* Masks drawn on one passage, by the rules of dr_lib.masking, in the reader's browser.
 
-   Nothing is loaded but data.js, which `python -m dr_lib pages` writes. The first half draws masks and knows no page;
+   Nothing is loaded but data.js, which `book/_ext/masks_explorer.py` writes. The first half draws masks and knows no page;
    the second half is the page. Text is only ever set as text. Page: ideas/masks-explorer. */
 "use strict";
 

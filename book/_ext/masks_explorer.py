@@ -19,7 +19,7 @@ from dr_lib import masking
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Pipeline, recipe_for
 from dr_lib.materials import NgramCounts, word_blocks
-from dr_lib.report.tables import stop_words
+from dr_lib.report import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 
 FOLDER = "extra/masks-explorer"

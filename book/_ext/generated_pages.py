@@ -1,27 +1,30 @@
 """Pages that are made from what is there: status, claims, data sheets, the base model, and what the first page shows.
 
+    python book/_ext/generated_pages.py FOLDER      # `make book` does it
+
 Everything comes from records, from executed notebooks or from installed packages; nothing is typed here. Pages:
 reference/status, reference/claims, reference/data, reference/base-model.
 """
 
 import html
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from IPython.display import HTML
+from masks_explorer import write_explorer
 
 from dr_lib import collections, places
 from dr_lib.evaluation import load_papers
 from dr_lib.files import read_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder, study_of
-from dr_lib.report.comparison import TIMED, Comparison, page_of
-from dr_lib.report.figures import curves
-from dr_lib.report.masks_explorer import write_explorer
-from dr_lib.report.measured import mean_intervals, recorded, spell_data, spell_seeds
-from dr_lib.report.tables import Cell, badge, link, table
+from dr_lib.report import Comparison, badge, curves, mean_intervals, recorded, table
+from dr_lib.report.comparison import TIMED, page_of
+from dr_lib.report.measured import spell_data, spell_seeds
+from dr_lib.report.tables import Cell, link
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
@@ -266,3 +269,7 @@ def base_page() -> str:
         "## Loss",
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),
     )
+
+
+if __name__ == "__main__":
+    print("\n".join(map(str, write_pages(Path(sys.argv[1])))))
