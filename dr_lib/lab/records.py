@@ -1,9 +1,11 @@
 """Records: one JSON file a run, the only source of a number on a page.
 
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
-score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name.
+score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Those of the
+book share the ids of their queries, which lie once for each collection and split in the folder `ids` beside the scales.
 """
 
+import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,7 @@ from pydantic import Field
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
-from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.files import json_digest, read_json, write_json, write_text
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
@@ -87,11 +89,23 @@ class Record(Settings):
         """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
         return self.measured.per_query(measure)
 
-    def save(self, folder: Path) -> Path:
-        """Write the record into `folder` in one step, with a checksum of itself; return the file's path."""
+    def save(self, folder: Path, ids: Path | None = None) -> Path:
+        """Write the record into `folder` in one step, with a checksum of itself; return the file's path.
+
+        With a folder for `ids`, those of the queries are written there, unless another record has done so, and the
+        record names the file.
+        """
         content = self.model_dump(mode="json")
         path = folder / self.file_name
-        write_json(path, content | {"checksum": json_digest(content)})
+        if ids:
+            place = f"{self.data['collection']['name']} {self.recipe.get('evaluation', {}).get('split', '')}"
+            name = f"{slug(place)}-{json_digest(self.query_ids)[:16]}.json"
+            if not (ids / name).is_file():
+                write_json(ids / name, {"queries": self.scores["queries"]})
+            content["scores"]["queries"] = name
+        text = json.dumps(content | {"checksum": json_digest(content)}, indent=1, sort_keys=True, ensure_ascii=False)
+        # A list of numbers, such as a curve, on one line: one number a line doubled the size of a record.
+        write_text(path, re.sub(r'\[[^]["{}]+\]', lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
         return path
 
     def check_matches(self, recipe_digest: str) -> None:
@@ -119,11 +133,16 @@ def load_record(path: Path) -> Record:
         raise InputError(f"record format {content.get('format')}, not {FORMAT}", where=path, fix=fix)
     if json_digest({key: value for key, value in content.items() if key != "checksum"}) != content.pop("checksum"):
         raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
+    if shared := isinstance(named, str) and named == slug(named) and named.endswith(".json"):
+        content["scores"]["queries"] = read_json(path.parents[1] / "ids" / named).get("queries")
     try:
         record = Record(**content)
     except InputError as error:
         raise InputError(f"field {error.where}: {error.problem}", where=path, fix=fix) from None
     _check_content(record, path, fix)
+    if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
+        raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
     return record
 
 
@@ -170,7 +189,7 @@ def publish(records: Sequence[Record]) -> list[Path]:
             raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
         folder = recorded_folder(record.scale)
         earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
-        paths.append(record.save(folder))
+        paths.append(record.save(folder, places.records_root() / "ids"))
         for other in earlier:
             if other.file_name != record.file_name:
                 (folder / other.file_name).unlink()
@@ -191,7 +210,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
-def thin(values: Mapping[str, Sequence[Any]], points: int = 200) -> dict[str, list[Any]]:
+def thin(values: Mapping[str, Sequence[Any]], points: int = 50) -> dict[str, list[Any]]:
     """Keep about `points` evenly spaced entries of each column, the last one always.
 
     Example:

@@ -90,4 +90,4 @@ def age(record: Record) -> str:
 
 
 def _folders(root: Path) -> list[Path]:
-    return [path for path in root.glob("*") if path.is_dir()]
+    return [path for path in root.glob("*") if path.is_dir() and path.name != "ids"]

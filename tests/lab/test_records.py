@@ -40,9 +40,10 @@ def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, *
 
 
 def test_every_record_of_the_book_loads():
-    paths = sorted(places.records_root().glob("*/*.json"))
+    paths = sorted(path for path in places.records_root().glob("*/*.json") if path.parent.name != "ids")
     assert paths
     for path in paths:
+        assert path.stat().st_size < 65_000, "publish it: query ids lie apart, curves have 50 points"
         record = load_record(path)
         assert (record.scale, record.file_name) == (path.parent.name, path.name)
         for measure in record.means:
@@ -143,6 +144,30 @@ def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
     assert [(record.seed, record.keys["evaluation"][:2]) for record in left] == [(0, "22"), (0, "33"), (1, "ab")]
     assert [path.parent for path in publish([make_record(scale="laptop")])] == [book / "laptop"]
     assert lab.recorded_folder("laptop") == book / "laptop"
+
+
+def test_published_records_share_the_ids_of_their_queries(book):
+    record, other = make_record(), make_record("none")
+    paths = publish([record, other])
+    (ids,) = (book / "ids").iterdir()
+    assert [json.loads(path.read_text())["scores"]["queries"] for path in paths] == [ids.name] * 2
+    assert [load_record(path) for path in paths] == [record, other]
+    assert load_record(paths[0]).query_ids == ["q1", "q2"]
+
+
+def test_a_changed_or_missing_file_of_ids_is_refused(book):
+    (path,) = publish([make_record()])
+    (ids,) = (book / "ids").iterdir()
+    ids.write_text(json.dumps({"queries": scores([1.0, 0.5, 0.2])["queries"]}))
+    with pytest.raises(InputError):
+        load_record(path)
+    others = Scores(["q2", "q1"], {"MRR@10": np.array([1.0, 0.5])}).to_dict()
+    ids.write_text(json.dumps({"queries": others["queries"]}))
+    with pytest.raises(InputError, match="query ids was altered"):
+        load_record(path)
+    ids.unlink()
+    with pytest.raises(InputError, match="no such file"):
+        load_record(path)
 
 
 def test_a_record_of_an_unknown_scale_is_not_published(book):
