@@ -10,6 +10,7 @@ from dr_lib.lab import BaseRecipe, recipe_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+LESSONS = [path for path in NOTEBOOKS if path.parent.name == "lessons"]
 FILES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
 BASES = [path for path in FILES if path.stem.startswith("base-")]
 SCALES = [path for path in FILES if path not in BASES]
@@ -50,6 +51,24 @@ def test_notebook_begins_with_its_title(path):
 def test_notebook_lays_its_recipe_over_its_scale(path):
     """Else a few keys given by hand would drop all others of the scale, down to the papers' number of steps."""
     assert "recipe_for(" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_lesson_is_from_scratch_and_ends_by_comparing_with_the_library(path):
+    cells = nbformat.read(path, as_version=4).cells
+    code = [line.strip() for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    assert sum(bool(line) and not line.startswith("#") for line in code) <= 150
+    assert cells[-1].cell_type == "code" and "assert " in cells[-1].source
+    assert sum("$$" in cell.source for cell in cells if cell.cell_type == "markdown") >= 1
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_exercises_of_a_lesson_have_folded_solutions_that_are_executed(path):
+    cells = nbformat.read(path, as_version=4).cells
+    exercises = sum(cell.source.count("{admonition} Exercise") for cell in cells)
+    solutions = [cell for cell in cells if "hide-cell" in cell.metadata.get("tags", [])]
+    assert exercises == len(solutions) >= 2
+    assert all("assert " in cell.source and cell.metadata["mystnb"]["code_prompt_show"] for cell in solutions)
 
 
 def test_all_scales_are_there():
