@@ -189,6 +189,11 @@ class Data:
     place: str
     digest: str
 
+    @classmethod
+    def file(cls, path: Path) -> "Data":
+        """A file as it is now."""
+        return cls(str(path), file_digest(path))
+
 
 @dataclass(frozen=True)
 class Part:

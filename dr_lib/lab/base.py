@@ -21,12 +21,12 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place
-from dr_lib.lab.records import commit, thin
+from dr_lib.lab.records import commit, training_log
 from dr_lib.models import locate
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
-from dr_lib.training import TrainLog, bert_work, machine, train
+from dr_lib.training import bert_work, machine, train
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -39,6 +39,15 @@ class Shape(NamedTuple):
     hidden: int
     vocabulary: int
     positions: int
+
+    @property
+    def size(self) -> str:
+        """Layers and hidden size, such as "2x128"."""
+        return f"{self.layers}x{self.hidden}"
+
+    def work(self, length: int, *, predicted: float = 0.0) -> float:
+        """Operations of a training step for each token of sequences of a length; `predicted`: share with logits."""
+        return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
 
 
 @dataclass(frozen=True)
@@ -402,8 +411,7 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
 
 def base_record(recipe: BaseRecipe, made: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """How a base model was made: recipe, text with digests, loss curve, held-out loss, times, machine, commit."""
-    log = TrainLog.load(made / "log.json")
-    columns = {name: [round(float(value), 6) for value in log.column(name)] for name in log.names}
+    log = training_log(made / "log.json")
     texts = [(source, open_collection(source.name)) for source in recipe.sources]
     return {
         "recipe": recipe.portable(),
@@ -419,9 +427,9 @@ def base_record(recipe: BaseRecipe, made: Path, manifest: dict[str, Any]) -> dic
             }
             for source, text in texts
         ],
-        "curve": thin(columns),
+        "curve": log.pop("curve"),
         "held_out": read_json(made / "held_out.json"),
-        "training": {name: value for name, value in log.as_dict().items() if name != "rows"},
+        "training": log,
         "machine": machine.machine_facts(),
         "commit": commit(),
         "created": manifest["created"],

@@ -8,22 +8,21 @@ code that does its work; here they are only put together, so this file can be re
 here. Page of the book: ideas/pipeline.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from dr_lib import evaluation, materials, objectives, retrieval, tokens, training
 from dr_lib.collections import Collection, dialogue_file
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest
 from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample, open_writer
 from dr_lib.lab.recipe import Recipe
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage
-from dr_lib.training import Finetuning, bert_work
+from dr_lib.training import Finetuning, TrainSettings
 
 PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}  # a sigmoid needs logits that were trained pair by pair
+MATERIALS = ("importances", "keyword_weights", "questions", "continuations", "pseudo_labels", "paq_pairs", "reddit_pairs")
 BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
 
 
@@ -80,18 +79,13 @@ class Pipeline:
     @cached_property
     def pretrained(self) -> Stage | None:
         """The base model pre-trained on the passages; None for objective "none"."""
-        recipe, shape = self.recipe, self.base.shape
-        if recipe.objective.name == "none":
+        recipe, name = self.recipe, self.recipe.objective.name
+        if name == "none":
             return None
-        method = objectives.method(recipe.objective.name)
-        settings = objectives.parameters(recipe.objective.name, **recipe.objective.params)
-        layout = (
-            recipe.layout
-            if method.reads_queries
-            else recipe.layout.model_copy(
-                update={"query_length": 32, "query_side": "right"}  # it reads none, so their length changes nothing
-            )
-        )
+        method, settings = objectives.method(name), objectives.parameters(name, **recipe.objective.params)
+        layout = recipe.layout
+        if not method.reads_queries:  # then their length changes nothing
+            layout = layout.model_copy(update={"query_length": 32, "query_side": "right"})
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
         made = objectives.pretrained(
@@ -99,7 +93,7 @@ class Pipeline:
             self.passages(self.corpus),
             self.corpus,
             self.generator.model if self.generator else None,
-            {name: whole.material(name, **params) for name, params in settings.materials().items()},
+            {material: whole.material(material, **params) for material, params in settings.materials().items()},
             method=method,
             settings=settings,
             training=recipe.pretraining,
@@ -107,9 +101,7 @@ class Pipeline:
             dropout=recipe.dropout,
             seed=recipe.seed,
         )
-        read = recipe.pretraining.steps * recipe.pretraining.accumulation * recipe.pretraining.tokens_per_batch
-        work = bert_work(*shape[:3], length=recipe.passage_length)
-        return made.costs(read * work, f"{recipe.objective.name} {shape.layers}x{shape.hidden}")
+        return made.costs(self._writing_work(recipe.pretraining), f"{name} {self.base.shape.size}")
 
     @cached_property
     def generator(self) -> Checkpoint | None:
@@ -139,28 +131,22 @@ class Pipeline:
         return self.finetuned(self.bm25_negatives)
 
     @cached_property
-    def mined(self) -> Stage:
-        """Hard negatives of the last retriever before retriever 2."""
-        return self._rounds[0]
-
-    @cached_property
     def retriever2(self) -> Stage:
         """Trained, from the same start, with the negatives of the retriever before it."""
-        return self._rounds[1]
-
-    @cached_property
-    def _rounds(self) -> tuple[Stage, Stage]:
         retriever = self.retriever1
         for _ in range(self.recipe.mining.rounds):
-            mined = self.mined_by(retriever)
-            retriever = self.finetuned(mined, self.recipe.finetuning2)
-        return mined, retriever
+            retriever = self.finetuned(self.mined_by(retriever), self.recipe.finetuning2)
+        return retriever
+
+    @property
+    def mined(self) -> Stage:
+        """Hard negatives of the last retriever before retriever 2."""
+        return self.retriever2.arguments["negatives"]
 
     @cached_property
     def cross_encoder(self) -> Stage:
         """The re-ranker, trained on the candidates of retriever 2."""
-        loss = "listwise"
-        return self.cross_encoder_on(self.mined_by(self.retriever2), self.retriever2, loss, self.recipe.seed)
+        return self.cross_encoder_on(self.mined_by(self.retriever2), self.retriever2, "listwise", self.recipe.seed)
 
     @cached_property
     def teacher_negatives(self) -> Stage:
@@ -170,15 +156,9 @@ class Pipeline:
     @cached_property
     def teacher_scores(self) -> Stage:
         """The re-ranker's scores of every positive and negative of the training queries."""
-        made = retrieval.teacher_scores(
-            self.cross_encoder,
-            *self._tokens_for_scoring("train", self.collection),
-            self.teacher_negatives,
-            self.collection,
-            **self._share,
-        )
         mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
-        pairs = (listed or mining.depth + mining.random_negatives) + 1
+        texts, pairs = self._tokens_for_scoring("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
+        made = retrieval.teacher_scores(self.cross_encoder, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
     @cached_property
@@ -193,8 +173,7 @@ class Pipeline:
         if recipe.final == "pretrained":
             options = {"layout": recipe.layout, "pooling": recipe.pooling, "seed": recipe.seed}
             return training.untuned(self.start, training=recipe.finetuning, **options)
-        ends = {"retriever1": "retriever1", "distilled": "distilled"}
-        return getattr(self, ends.get(recipe.final, "retriever2"))
+        return getattr(self, "retriever2" if recipe.final == "reranker" else recipe.final)
 
     def finetuned(
         self,
@@ -205,8 +184,7 @@ class Pipeline:
         start: Stage | Data | Part | None = None,
     ) -> Stage:
         """A retriever fine-tuned on queries, positives and hard negatives, from the recipe's start unless told."""
-        recipe, shape = self.recipe, self.base.shape
-        options = options or recipe.finetuning
+        recipe, options = self.recipe, options or self.recipe.finetuning
         look = options.validation
         made = training.retriever(
             start or self.start,
@@ -228,8 +206,7 @@ class Pipeline:
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
         read = options.steps * options.accumulation * options.batch_queries * per_query
-        work = bert_work(*shape[:3], 0.0, recipe.passage_length)
-        return made.costs(read * work, f"{shape.layers}x{shape.hidden}")
+        return made.costs(read * self.base.shape.work(recipe.passage_length), self.base.shape.size)
 
     def mined_by(self, retriever: Stage, keep: int | None = None) -> Stage:
         """Hard negatives from a retriever's own ranking of the training queries; `keep` cuts each list."""
@@ -245,9 +222,9 @@ class Pipeline:
     def vectors(self, retriever: Stage, collection: Collection | None = None) -> Stage:
         """Every passage as a vector of a retriever."""
         collection = collection or self.collection
-        work = bert_work(*self.base.shape[:3], 0.0, self.recipe.passage_length) / 3
         made = retrieval.vectors(retriever, self.passages(collection), dtype=self.recipe.evaluation.vector_type)
-        return made.costs(work * self.recipe.passage_length * len(collection.passages))
+        length = self.recipe.passage_length
+        return made.costs(self.base.shape.work(length) / 3 * length * len(collection.passages))
 
     def dense_run(self, retriever: Stage, split: str, depth: int, collection: Collection | None = None) -> Stage:
         """The nearest passages of each query of a split."""
@@ -265,9 +242,8 @@ class Pipeline:
         run = self.dense_run(self.retriever, options.split, options.depth, where)
         if self.recipe.final != "reranker":
             return run
-        depth = self.recipe.reranking.depth
-        scored = self._tokens_for_scoring(options.split, where)
-        made = retrieval.reranked(run, self.cross_encoder, *scored, depth=depth)
+        texts, depth = self._tokens_for_scoring(options.split, where), self.recipe.reranking.depth
+        made = retrieval.reranked(run, self.cross_encoder, *texts, depth=depth)
         return made.costs(self.scoring_work(depth * len(where.qrels(options.split))))
 
     # Cross-encoders -------------------------------------------------------------------------------------------------
@@ -280,11 +256,8 @@ class Pipeline:
 
     def cross_encoder_on(self, negatives: Stage | None, retriever: Stage, loss: str, seed: int) -> Stage:
         """A cross-encoder trained on the training queries: "listwise" to re-rank, "pointwise" for probabilities."""
-        settings, shape = self.recipe.auxiliary.cross_encoder, self.reader.shape
-        if self.labelled_queries < settings.batch_queries:
-            problem = f"{self.labelled_queries} training queries cannot fill a batch of {settings.batch_queries}"
-            fix = "Make its batches smaller."
-            raise InputError(problem, where="auxiliary.cross_encoder.batch_queries", fix=fix)
+        settings = self.recipe.auxiliary.cross_encoder
+        check_batch(self, settings.batch_queries, "auxiliary.cross_encoder.batch_queries")
         check_length(settings.length, self.reader, "auxiliary.cross_encoder.length")
         queries, passages = self._tokens_for_scoring("train", self.collection)
         made = training.cross_encoder(
@@ -301,7 +274,7 @@ class Pipeline:
             **self._share,
         )
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
-        return made.costs(3 * self.scoring_work(pairs), f"{shape.layers}x{shape.hidden}")
+        return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
 
     def _tokens_for_scoring(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
         """Queries and passages in the cross-encoder's tokens: the base model's where both tokenizers agree."""
@@ -311,24 +284,15 @@ class Pipeline:
     def scoring_work(self, pairs: int) -> float:
         """Operations that it takes to score so many pairs."""
         length = self.recipe.auxiliary.cross_encoder.length
-        return pairs * length * bert_work(*self.reader.shape[:3], 0.0, length) / 3
+        return pairs * length * self.reader.shape.work(length) / 3
 
     # Materials: what a method reads beside the passages ---------------------------------------------------------------
 
     def material(self, name: str, **params: Any) -> Stage:
         """The stage of one material, with the parameters that the method decides."""
-        known: dict[str, Callable[..., Stage]] = {
-            "importances": self.importances,
-            "keyword_weights": self.keyword_weights,
-            "questions": self.questions,
-            "continuations": self.continuations,
-            "pseudo_labels": self.pseudo_labels,
-            "paq_pairs": self.paq_pairs,
-            "reddit_pairs": self.reddit_pairs,
-        }
-        if name not in known:
-            raise InputError(f"no material {name!r}", where="materials", fix=f"Known: {', '.join(known)}.")
-        return known[name](**params)
+        if name not in MATERIALS:
+            raise InputError(f"no material {name!r}", where="materials", fix=f"Known: {', '.join(MATERIALS)}.")
+        return getattr(self, name)(**params)
 
     def importances(
         self, *, window: int = PAPERS_WINDOW, min_count: int | None = None, unit: str = "word", **options: Any
@@ -353,67 +317,37 @@ class Pipeline:
         settings = self.recipe.auxiliary.questions
         if settings.model:
             return open_writer(settings.model)
+        options = {"layout": self.recipe.layout, "dropout": self.recipe.dropout, "seed": seed}
         made = materials.question_generator(
-            self.base.model,
-            self.passages(),
-            self.queries("train"),
-            self.collection,
-            training=settings,
-            layout=self.recipe.layout,
-            dropout=self.recipe.dropout,
-            seed=seed,
+            self.base.model, self.passages(), self.queries("train"), self.collection, training=settings, **options
         )
         return self._writer(made, settings)
 
     def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
         """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
+        options = {"per_passage": per_passage, "top_k": top_k, "layout": self.recipe.layout, "seed": seed}
         made = materials.questions(
-            writer.model,
-            self.passages(),
-            self.collection,
-            self.base.tokenizer,
-            per_passage=per_passage,
-            top_k=top_k,
-            layout=self.recipe.layout,
-            seed=seed,
-            public=writer.public,
+            writer.model, self.passages(), self.collection, self.base.tokenizer, public=writer.public, **options
         )
         written = len(self.collection.passages) * per_passage * self.recipe.query_length
-        return made.costs(written * self._work_a_token / 3)
+        return made.costs(written * self._work_a_token() / 3)
 
     def continuations(self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0) -> Stage:
         """One continuation of every passage (MASTER's GPT-2 task); a decoder reads no more than a passage's length."""
-        settings, longest = self.recipe.auxiliary.continuations, self.recipe.passage_length
+        settings, longest, texts = self.recipe.auxiliary.continuations, self.recipe.passage_length, self.passages(self.corpus)
         new_tokens, prompt_tokens = min(new_tokens, longest), min(prompt_tokens, 2 * longest)
         if settings.model:
             writer = open_writer(settings.model)
         else:
-            made = materials.continuation_model(
-                self.base.model,
-                self.passages(self.corpus),
-                self.corpus,
-                positions=prompt_tokens + new_tokens + 1,
-                training=settings,
-                dropout=self.recipe.dropout,
-                seed=seed,
-            )
+            options = {"positions": prompt_tokens + new_tokens + 1, "dropout": self.recipe.dropout, "seed": seed}
+            made = materials.continuation_model(self.base.model, texts, self.corpus, training=settings, **options)
             writer = self._writer(made, settings)
-        made = materials.continuations(
-            writer.model,
-            self.passages(self.corpus),
-            self.corpus,
-            self.base.tokenizer,
-            new_tokens=new_tokens,
-            prompt_tokens=prompt_tokens,
-            top_p=top_p,
-            seed=seed,
-            public=writer.public,
-        )
-        return made.costs(len(self.corpus.passages) * new_tokens * self._work_a_token / 3)
+        options = {"new_tokens": new_tokens, "prompt_tokens": prompt_tokens, "top_p": top_p, "seed": seed}
+        made = materials.continuations(writer.model, texts, self.corpus, self.base.tokenizer, public=writer.public, **options)
+        return made.costs(len(self.corpus.passages) * new_tokens * self._work_a_token() / 3)
 
     def _writer(self, made: Stage, settings: Any) -> Checkpoint:
-        cost = settings.steps * settings.accumulation * settings.tokens_per_batch * self._work_a_token
-        made = made.costs(cost, f"{self.base.shape.layers}x{self.base.shape.hidden}")
+        made = made.costs(self._writing_work(settings), self.base.shape.size)
         return Checkpoint(made.kind, self.base.shape, made / "model", made / "model", public=False)
 
     def paq_pairs(self, *, seed: int = 0) -> Stage:
@@ -421,20 +355,18 @@ class Pipeline:
         options = self.recipe.auxiliary.paq_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, options.depth)
-        searchers = {options.filter_by if options.filter != "none" else "none", options.negatives}
-        dense = "dense" in searchers
+        searchers = {options.filter_by if options.filter != "none" else "none", options.negatives} - {"none"}
+        dense = (self.first_retriever, self.vectors(self.first_retriever)) if "dense" in searchers else (None, None)
         made = materials.generated_pairs(
             self.questions(per_passage=options.per_passage, seed=seed),
             self.collection,
             self.base.tokenizer,
             self.bm25_index() if "bm25" in searchers else None,
-            self.first_retriever if dense else None,
-            self.vectors(self.first_retriever) if dense else None,
+            *dense,
             seed=seed,
             **options.model_dump(exclude={"file", "per_passage"}),
         )
-        size = len(self.collection.passages)
-        return made.costs(len(searchers - {"none"}) * options.per_passage * size**2)
+        return made.costs(len(searchers) * options.per_passage * len(self.collection.passages) ** 2)
 
     def reddit_pairs(self, *, seed: int = 0) -> Stage:
         """Pairs that people wrote: of a file, else the collection's titles with their bodies."""
@@ -445,10 +377,8 @@ class Pipeline:
 
     def _file_pairs(self, name: str, limit: int | None, seed: int, depth: int) -> Stage:
         path = find_file(name, "pairs/train.jsonl")
-        made = materials.file_pairs(
-            Data(str(path), file_digest(path)), self.base.tokenizer, limit=limit, seed=seed if limit else 0, depth=depth
-        )
-        return made.costs(path.stat().st_size)
+        options = {"limit": limit, "seed": seed if limit else 0, "depth": depth}
+        return materials.file_pairs(Data.file(path), self.base.tokenizer, **options).costs(path.stat().st_size)
 
     @cached_property
     def first_retriever(self) -> Stage:
@@ -464,21 +394,21 @@ class Pipeline:
         if options.labels == "given":
             return materials.given_labels(self.queries("train"), self.collection, self.bm25_negatives)
         pool, size = self._pool(seed)
-        found = self._candidates(pool, size)
+        if options.first == "bm25":
+            found = materials.bm25_candidates(pool, self.bm25_index(), self.collection, pool=options.pool, depth=options.depth)
+        else:
+            vectors = self.vectors(self.first_retriever)
+            found = materials.dense_candidates(pool, self.first_retriever, vectors, depth=options.depth)
+        found = found.costs(size * len(self.collection.passages))
         loss = SCORER_LOSS[options.probability]
         scorer = self.cross_encoder_on(self.bm25_negatives, self.first_retriever, loss, seed)
         queries, passages = self._tokens_for_scoring("train", self.collection)
         if options.pool != "train":
             same = self.reader.same_tokenizer(self.base)
             queries = pool if same else materials.text_tokens(pool, self.reader.tokenizer)
-        scores = retrieval.candidate_scores(scorer, queries, passages, found)
-        return materials.pseudo_labels(
-            pool,
-            found,
-            scores.costs(self.scoring_work(size * options.depth)),
-            self.collection,
-            **options.model_dump(include={"pool", "s_pos", "s_neg", "probability"}),
-        )
+        scores = retrieval.candidate_scores(scorer, queries, passages, found).costs(self.scoring_work(size * options.depth))
+        chosen = options.model_dump(include={"pool", "s_pos", "s_neg", "probability"})
+        return materials.pseudo_labels(pool, found, scores, self.collection, **chosen)
 
     def _pool(self, seed: int) -> tuple[Stage, int]:
         """The queries to label, and about how many they are."""
@@ -489,20 +419,8 @@ class Pipeline:
         if options.file:
             path = find_file(options.file, "queries.jsonl")
             size = path.stat().st_size // BYTES_A_QUERY + 1
-            made = materials.unlabelled_queries(Data(str(path), file_digest(path)), self.base.tokenizer)
-            return made.costs(size), size
+            return materials.unlabelled_queries(Data.file(path), self.base.tokenizer).costs(size), size
         return self.queries("train"), len(self.collection.qrels("train"))
-
-    def _candidates(self, pool: Stage, size: int) -> Stage:
-        """What the first retriever finds for each query of the pool."""
-        options = self.recipe.auxiliary.pseudo_labels
-        if options.first == "bm25":
-            index = self.bm25_index()
-            made = materials.bm25_candidates(pool, index, self.collection, pool=options.pool, depth=options.depth)
-        else:
-            vectors = self.vectors(self.first_retriever)
-            made = materials.dense_candidates(pool, self.first_retriever, vectors, depth=options.depth)
-        return made.costs(size * len(self.collection.passages))
 
     @property
     def pseudo_labels_to_learn(self) -> Stage:
@@ -520,18 +438,12 @@ class Pipeline:
         """The stage whose `scores.json` the record holds."""
         options, where = self.recipe.evaluation, self.searched
         if options.kind == "nlu":
-            train, test = (evaluation.nlu_file(options.nlu.folder, split) for split in (options.nlu.train, options.nlu.split))
-            return evaluation.nlu(
-                self.start,
-                Data(str(train), file_digest(train)),
-                Data(str(test), file_digest(test)),
-                task=options.nlu,
-                dropout=self.recipe.dropout,
-                seed=self.recipe.seed,
-            )
+            files = (evaluation.nlu_file(options.nlu.folder, split) for split in (options.nlu.train, options.nlu.split))
+            chance = {"dropout": self.recipe.dropout, "seed": self.recipe.seed}
+            return evaluation.nlu(self.start, *map(Data.file, files), task=options.nlu, **chance)
         if options.kind == "dialogue":
             path = dialogue_file(options.dialogue.folder, options.dialogue.split)
-            return evaluation.dialogue(self.retriever, Data(str(path), file_digest(path)), settings=options.dialogue)
+            return evaluation.dialogue(self.retriever, Data.file(path), settings=options.dialogue)
         if options.kind == "similarity":
             vectors = self.vectors(self.retriever, where)
             return evaluation.similarities(self.run, vectors, where, split=options.split, grade=options.grade)
@@ -553,11 +465,8 @@ class Pipeline:
     def stages(self) -> dict[str, Stage]:
         """Every stage that the evaluation rests on by a name: what it is in this pipeline, else its kind."""
         walked = {one.key: one for one in self.evaluation.walk()}
-        named = {"evaluation": self.evaluation}
-        if self.recipe.evaluation.kind != "bm25":
-            names = ("pretrained", "retriever", "run") if self.recipe.evaluation.kind != "nlu" else ("pretrained",)
-            named |= {name: one for name in names if (one := getattr(self, name)) is not None}
-        named = {name: one for name, one in named.items() if one.key in walked}
+        names = {"bm25": (), "nlu": ("pretrained",)}.get(self.recipe.evaluation.kind, ("pretrained", "retriever", "run"))
+        named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}
         return {one.kind: one for one in walked.values() if one.key not in known} | named
 
@@ -579,10 +488,13 @@ class Pipeline:
         few = self.recipe.few_shot
         return {"share": few, "share_seed": self.recipe.collection.seed} if few is not None else {}
 
-    @property
     def _work_a_token(self) -> float:
-        """Operations of a training step for one token of a model of the base's size."""
-        return bert_work(*self.base.shape[:3], length=self.recipe.passage_length)
+        """Operations of a training step for one token of a model of the base's size that predicts at all positions."""
+        return self.base.shape.work(self.recipe.passage_length, predicted=1.0)
+
+    def _writing_work(self, options: TrainSettings) -> float:
+        """Operations of a whole training of such a model."""
+        return options.steps * options.accumulation * options.tokens_per_batch * self._work_a_token()
 
 
 # What can be refused before anything is built -----------------------------------------------------------------------
@@ -595,32 +507,32 @@ def check(pipeline: Pipeline) -> None:
     collection.qrels("train")
     searched.qrels(options.split)
     evaluation.check_measures(options.measures, searched, options.split)
-    trainings = {"finetuning": recipe.finetuning, "finetuning2": recipe.finetuning2}
-    trainings = {name: one for name, one in (trainings | {"distillation": recipe.distillation}).items() if one}
+    trainings = {name: one for name in ("finetuning", "finetuning2", "distillation") if (one := getattr(recipe, name))}
     for name, one in trainings.items():
         _check_validation(name, one, pipeline)
-    longest = max(recipe.passage_length, recipe.query_length)
-    check_length(longest, base, "passage_length")
+    check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
     if options.nlu:
         evaluation.task_of(options.nlu.task)
         check_length(options.nlu.length, base, "evaluation.nlu.length")
     if options.dialogue:
         check_length(options.dialogue.context_length, base, "evaluation.dialogue.context_length")
-    queries, batch = pipeline.labelled_queries, recipe.finetuning.batch_queries
-    if queries < batch:
-        problem = f"{queries} training queries cannot fill a batch of {batch}"
-        fix = "Make batches smaller or take more training queries."
-        raise InputError(problem, where="finetuning.batch_queries", fix=fix)
+    check_batch(pipeline, recipe.finetuning.batch_queries, "finetuning.batch_queries")
     ends = {"pretrained": (), "distilled": tuple(trainings)}.get(recipe.final, ("finetuning", "finetuning2"))
-    for name in ends if recipe.objective.params.get("separate") else ():
-        if name in trainings and trainings[name].shared:
+    for name, one in trainings.items():
+        if name in ends and one.shared and recipe.objective.params.get("separate"):
             problem = "pre-training makes two encoders, fine-tuning would start from one"
             raise InputError(problem, where=f"{name}.shared", fix="Set it to false.")
-    mines = recipe.final not in ("pretrained", "retriever1")
-    for name, part in (("negatives", recipe.negatives), *([("mining", recipe.mining)] if mines else [])):
-        if part.answers != "keep" and not any(collection.queries("train")["answers"]):
+    for name in ("negatives",) if recipe.final in ("pretrained", "retriever1") else ("negatives", "mining"):
+        if getattr(recipe, name).answers != "keep" and not any(collection.queries("train")["answers"]):
             fix = "Leave it out, or give the queries their answers (queries.jsonl)."
             raise InputError("no training query has an answer to look for", where=f"{name}.answers", fix=fix)
+
+
+def check_batch(pipeline: Pipeline, batch: int, where: str) -> None:
+    """Refuse batches that the training queries cannot fill."""
+    if pipeline.labelled_queries < batch:
+        problem = f"{pipeline.labelled_queries} training queries cannot fill a batch of {batch}"
+        raise InputError(problem, where=where, fix="Make batches smaller or take more training queries.")
 
 
 def check_length(length: int, model: Checkpoint, where: str) -> None:

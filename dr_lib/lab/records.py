@@ -8,7 +8,7 @@ book share the ids of their queries, which lie once for each collection and spli
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dr_lib.files import json_digest, read_json, write_json, write_text
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
+from dr_lib.training import TrainLog
 
 FORMAT = 1
 
@@ -210,16 +211,12 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
-def thin(values: Mapping[str, Sequence[Any]], points: int = 50) -> dict[str, list[Any]]:
-    """Keep about `points` evenly spaced entries of each column, the last one always.
-
-    Example:
-        >>> thin({"step": [1, 2, 3, 4, 5]}, points=2)
-        {'step': [1, 5]}
-    """
-    length = min((len(column) for column in values.values()), default=0)
-    chosen = np.unique(np.linspace(0, max(length - 1, 0), min(points, length)).round().astype(int)).tolist()
-    return {name: [column[index] for index in chosen] for name, column in values.items()}
+def training_log(file: Path, points: int = 50) -> dict[str, Any]:
+    """Totals of a training from its `log.json`, and its curve thinned to about so many evenly spaced rows, the last one kept."""
+    log = TrainLog.load(file)
+    chosen = np.unique(np.linspace(0, max(len(log.rows) - 1, 0), min(points, len(log.rows))).round().astype(int))
+    curve = {name: [round(value, 6) for value in log.column(name)[chosen].tolist()] for name in log.names}
+    return {name: value for name, value in log.as_dict().items() if name != "rows"} | {"curve": curve}
 
 
 # The models behind a record ----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from dr_lib.evaluation import Scores
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import CollectionSettings, Recipe
-from dr_lib.lab.records import Record, commit, live_folder, load_records, thin
-from dr_lib.stages import Cache, Estimates, Stage, spell_seconds
-from dr_lib.training import TrainLog, machine
+from dr_lib.lab.records import Record, commit, live_folder, load_records, training_log
+from dr_lib.stages import Cache, Data, Estimates, Stage, spell_seconds
+from dr_lib.training import machine
 
 # Kinds of stages whose cost is in operations, and operations a second that training has reached
 COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
@@ -58,12 +57,12 @@ def execute(run: Run, cache: Cache) -> Record:
         scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
     stages = pipeline.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
-    logs = {name: cache.folder(one) / "log.json" for name, one in stages.items()}
-    trainings = {
-        name: training_facts(path, manifests[name])
-        for name, path in logs.items()
-        if name in ("pretrained", "retriever", "cross_encoder") and path.is_file()
-    }
+    trainings = {}
+    for name in ("pretrained", "retriever", "cross_encoder"):
+        if name in stages and (log := cache.folder(stages[name]) / "log.json").is_file():
+            files = manifests[name]["files"].items()
+            weights = {file: facts["sha256"] for file, facts in files if file.endswith(".safetensors")}
+            trainings[name] = training_log(log) | {"weights": weights}
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     code = {one.kind: one.code for one in stages.values()}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
@@ -90,15 +89,6 @@ def execute(run: Run, cache: Cache) -> Record:
     )
 
 
-def training_facts(log_file: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Totals of a training, its thinned curve, and the checksums of the weights it ended with."""
-    log = TrainLog.load(log_file)
-    columns = {name: [round(float(value), 6) for value in log.column(name)] for name in log.names}
-    weights = {name: facts["sha256"] for name, facts in manifest["files"].items() if name.endswith(".safetensors")}
-    totals = {name: value for name, value in log.as_dict().items() if name != "rows"}
-    return totals | {"curve": thin(columns), "weights": weights}
-
-
 def versions_of(manifests: Any) -> dict[str, str]:
     """Versions that the stages were built with; "a and b" where some stages were built with another one."""
     merged: dict[str, set[str]] = {}
@@ -110,29 +100,25 @@ def versions_of(manifests: Any) -> dict[str, str]:
 
 def data_facts(pipeline: Pipeline) -> dict[str, Any]:
     """What the run was measured on and made from: names, sizes and digests."""
-    options, task = pipeline.recipe.evaluation, pipeline.recipe.evaluation.nlu or pipeline.recipe.evaluation.dialogue
-    measured_on = _collection_facts(pipeline.searched, options.split)
-    if task:
-        data = {name: one["digest"] for name, one in pipeline.evaluation.parameters.items() if name in TASK_DATA}
-        measured_on = {"name": Path(task.folder).name, "digest": " ".join(data.values())}
+    options = pipeline.recipe.evaluation
+    if task := options.nlu or options.dialogue:
+        given = (one for one in pipeline.evaluation.arguments.values() if isinstance(one, Data) and Path(one.place).is_file())
+        measured_on = {"name": Path(task.folder).name, "digest": " ".join(one.digest for one in given)}
         measured_on |= {"task": task.task} if options.nlu else {}
-    elsewhere = task or options.on
+    else:
+        measured_on = _collection_facts(pipeline.searched, options.split)
     facts = {"collection": measured_on}
-    facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if elsewhere else {}
+    facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if task or options.on else {}
     if pipeline.corpus is not pipeline.collection:
         facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}
     facts["base"] = pipeline.base.facts()
     return facts | ({"generator": pipeline.generator.facts()} if pipeline.generator else {})
 
 
-TASK_DATA = ("train", "test", "data")  # arguments of the stages `nlu` and `dialogue` that are files
-
-
 def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
     train = len(collection.qrels("train")) if "train" in collection.splits else 0
-    sizes = {"passages": len(collection.passages), "train_queries": train}
-    judged = {f"{split}_queries": len(collection.qrels(split))}
-    return {"name": collection.name, "digest": collection.digest} | sizes | judged
+    sizes = {"passages": len(collection.passages), "train_queries": train, f"{split}_queries": len(collection.qrels(split))}
+    return {"name": collection.name, "digest": collection.digest} | sizes
 
 
 @dataclass
@@ -227,16 +213,23 @@ class Study:
             StudyError: a run failed; its `result` has the others.
         """
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
-        result, ends = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
-        waiting = [run for run in self.planned if not self._done(run, ends[run], result)]
+        ends = {run: Pipeline(run.recipe).evaluation for run in self.planned}
+        earlier = {_made_from(one): one for one in load_records(self.folder, self.name)}
+        result, waiting = StudyResult(), []
+        for run, end in ends.items():  # a record made from exactly the same stages is taken as it is
+            if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
+                result.records.setdefault(run.label, {})[record.seed] = record
+            else:
+                waiting.append(run)
         if waiting:
             self._announce([ends[run] for run in waiting])
         under_way: dict[Future, Run] = {}
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
                 while len(under_way) < self.at_once and (run := self._next(waiting, ends, deadline, bool(under_way))):
+                    left = self._expect([ends[one] for one in waiting])
+                    bar.set_postfix_str(f"{run.name}, {f'{left} left' if left else 'time unknown yet'}")
                     waiting.remove(run)
-                    self._show(bar, run, [ends[run], *(ends[other] for other in waiting)])
                     try:
                         under_way[self.executor.submit(execute, run, self.cache)] = run
                     except Exception as error:  # a pool that broke: keep what the other runs have left
@@ -247,21 +240,14 @@ class Study:
                     self._collect(under_way.pop(future), future, result)
                     bar.update()
         result.pending = [(run.label, run.recipe.seed) for run in waiting]
-        self._report(result, [ends[run] for run in waiting])
+        if waiting:
+            need = self._expect([ends[run] for run in waiting])
+            names = ", ".join(run.name for run in waiting)
+            told = f"{len(waiting)} runs pending for lack of time{f'; they need {need}' if need else ''}"
+            tqdm.write(f"{self.name}: {told}: {names}")
+        if result.failures:
+            raise StudyError(result)
         return result
-
-    def _done(self, run: Run, end: Stage, result: StudyResult) -> bool:
-        """Take an earlier run's record, if one was made from exactly the same stages."""
-        for record in self._earlier:
-            same = (record.label, record.seed, record.keys["evaluation"]) == (run.label, run.recipe.seed, end.key)
-            if same and record.recipe_digest == run.recipe.digest:
-                result.records.setdefault(run.label, {})[record.seed] = record
-                return True
-        return False
-
-    @cached_property
-    def _earlier(self) -> list[Record]:
-        return load_records(self.folder, self.name)
 
     def _next(self, waiting: list[Run], ends: dict[Run, Stage], deadline: float | None, busy: bool) -> Run | None:
         """The first run that fits what is left of the budget; while durations are unknown, one run at a time."""
@@ -274,42 +260,30 @@ class Study:
                 return run
         return None
 
-    def _show(self, bar: tqdm, run: Run, ends: Sequence[Stage]) -> None:
-        expected = self._expect(ends)
-        left = f"about {spell_seconds(expected)} left" if expected is not None else "time unknown yet"
-        bar.set_postfix_str(f"{run.name}, {left}")
+    def _expect(self, ends: Sequence[Stage]) -> str:
+        """How long some runs will take together, in words; empty if unknown."""
+        expected = Estimates(self.cache.manifests()).remaining(ends, self.cache)
+        return "" if expected is None else f"about {spell_seconds(expected / self.at_once)}"
 
     def _announce(self, ends: Sequence[Stage]) -> None:
-        expected = self._expect(ends)
-        here = f"; about {spell_seconds(expected)} here, judging by earlier stages" if expected is not None else ""
         missing = {one.key: one for end in ends for one in end.walk() if not self.cache.finished(one)}
         operations = sum(one.cost for one in missing.values() if one.kind in COUNTED)
         times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
+        here = f"; {need} here, judging by earlier stages" if (need := self._expect(ends)) else ""
         tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")
 
-    def _expect(self, ends: Sequence[Stage]) -> float | None:
-        """Seconds that some runs will take together; None if unknown."""
-        expected = Estimates(self.cache.manifests()).remaining(ends, self.cache)
-        return None if expected is None else expected / self.at_once
-
     def _collect(self, run: Run, future: Future, result: StudyResult) -> None:
-        seed = run.recipe.seed
         try:
             record = future.result()
         except Exception as error:
-            result.failures[run.label, seed] = f"{type(error).__name__}: {error}"
+            result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
         else:
             record.save(self.folder)
-            result.records.setdefault(run.label, {})[seed] = record
+            result.records.setdefault(run.label, {})[record.seed] = record
 
-    def _report(self, result: StudyResult, ends: Sequence[Stage]) -> None:
-        if result.pending:
-            names = ", ".join(f"{label} (seed {seed})" for label, seed in result.pending)
-            expected = self._expect(ends)
-            need = f"; they need about {spell_seconds(expected)}" if expected is not None else ""
-            tqdm.write(f"{self.name}: {len(result.pending)} runs pending for lack of time{need}: {names}")
-        if result.failures:
-            raise StudyError(result)
+
+def _made_from(record: Record) -> tuple[str, int, str, str]:
+    return record.label, record.seed, record.keys["evaluation"], record.recipe_digest
 
 
 # Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------
@@ -381,33 +355,25 @@ def zero_shot(
     searched = {shown: _settings(one) for shown, one in named.items()}
     if not recipes or not searched:
         raise InputError("nothing to run", where=name, fix="Give at least one recipe and one collection.")
-    plans = {}
+    found, studies = ZeroShot(), {}
     for shown, where in searched.items():
         changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1)}
         changes = {f"evaluation__{key}": value for key, value in changes.items()}
         labelled = {label: elsewhere(recipe, where).with_(**changes) for label, recipe in recipes.items()}
         baseline = {BM25: next(iter(labelled.values())).with_(evaluation__kind="bm25")} if bm25 else {}
-        plans[shown] = [(part, drawn) for part, drawn in ((baseline, seeds[:1]), (labelled, seeds)) if part]
-    for recipe in (recipe for plan in plans.values() for part, _ in plan for recipe in part.values()):
-        Pipeline(recipe)  # refuses now what cannot be run
-    found = ZeroShot()
+        studies[shown] = study = Study(name, baseline | labelled, seeds, **options)
+        study.planned = [run for run in study.planned if run.label not in baseline or run.recipe.seed == seeds[0]]
+        for recipe in (baseline | labelled).values():
+            Pipeline(recipe)  # refuses now what cannot be run
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
-    for shown, plan in plans.items():
-        joined = found.results.setdefault(shown, StudyResult())
-        for part, drawn in plan:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
-            try:
-                result = Study(name, part, drawn, minutes=left, **options).run()
-            except StudyError as error:
-                result = error.result
-            joined.records |= result.records
-            joined.pending += result.pending
-            joined.failures |= result.failures
-    failures = {
-        (f"{label} on {shown}", seed): error
-        for shown, result in found.results.items()
-        for (label, seed), error in result.failures.items()
-    }
+    for shown, study in studies.items():
+        study.minutes = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
+        try:
+            found.results[shown] = study.run()
+        except StudyError as error:
+            found.results[shown] = error.result
+    results = found.results.items()
+    failures = {(f"{label} on {shown}", seed): said for shown, one in results for (label, seed), said in one.failures.items()}
     if failures:
         raise StudyError(StudyResult(failures=failures))
     return found
