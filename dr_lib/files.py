@@ -39,12 +39,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def _read(path: Path) -> bytes:
+    """A file's content; one that is missing, a folder or not to be read raises `InputError`."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise InputError(problem, where=path, fix="Check the path, or run the step that writes it.") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; a missing or broken one raises `InputError` naming file and line."""
+    content = _read(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, fix="Check the path, or run the step that writes it.") from None
+        return json.loads(content)
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
         line = getattr(error, "lineno", "?")
         raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it.") from None
@@ -58,11 +66,10 @@ def json_digest(value: Any) -> str:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; `InputError` names the file and the line of a mistake."""
+    content = _read(path)
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, fix="Check the path.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.load(content, Loader=YAML_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
         raise InputError("not valid YAML", where=f"{path}{line}", fix="Correct the line.") from None

@@ -15,7 +15,6 @@ import ast
 import datetime
 import functools
 import inspect
-import json
 import math
 import os
 import shutil
@@ -23,8 +22,8 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from importlib.metadata import version as installed
@@ -378,10 +377,8 @@ class Cache:
         found = []
         for path in self.root.glob(f"*/{MANIFEST}"):
             if path.parent.suffix == "":
-                try:
+                with suppress(InputError):
                     found.append(read_manifest(path.parent))
-                except InputError:
-                    continue
         return sorted(found, key=lambda manifest: manifest["created"])
 
     def get(self, one: Stage) -> Path:
@@ -461,7 +458,8 @@ class Cache:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            self.announce(f"{one.name}: waiting for {_read_owner(owner)}, which is building it")
+            who = owner.read_text(encoding="utf-8") if owner.is_file() else "another process"
+            self.announce(f"{one.name}: waiting for {who}, which is building it")
             lock.acquire()
         try:
             write_text(owner, f"process {os.getpid()} (since {_now()})")
@@ -476,9 +474,8 @@ class Cache:
         Raises:
             InputError: names the file that is missing, truncated or altered, and the folder to remove.
         """
-        manifest = read_manifest(folder)
         hashing = deep or _token(folder) not in self._checked
-        for name, facts in manifest["files"].items():
+        for name, facts in read_manifest(folder)["files"].items():
             path = folder / name
             if not path.is_file():
                 raise _broken("is missing", path, folder)
@@ -508,7 +505,7 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
         "version": one.version,
         "key": one.key,
         "code": one.code,
-        "parameters": json.loads(json.dumps(one.parameters)),
+        "parameters": one.parameters,
         "inputs": sorted({upstream.key for upstream in one.inputs}),
         "files": files,
         **{name: round(value, 3) for name, value in seconds.items()},
@@ -542,15 +539,6 @@ def _token(folder: Path) -> tuple[str, int]:
     return str(folder), (folder / MANIFEST).stat().st_mtime_ns
 
 
-def _read_owner(path: Path) -> str:
-    for _ in range(10):  # the owner notes itself a moment after it has the lock
-        try:
-            return path.read_text(encoding="utf-8")
-        except OSError:
-            time.sleep(0.1)
-    return "another process"
-
-
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
@@ -559,17 +547,14 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a number, as installed."""
     found = {"python": sys.version.split()[0]}
     for name in PACKAGES:
-        try:
+        with suppress(ImportError):  # faiss may have come through conda under another name
             found[name] = installed(name)
-        except ImportError:  # faiss may have come through conda under another name
-            continue
     return found
 
 
 # How long it will take ----------------------------------------------------------------------------------------------
 
 
-@dataclass
 class Estimates:
     """Durations to expect, learned from the manifests of finished stages.
 
@@ -577,17 +562,12 @@ class Estimates:
         past: `Cache.manifests()`; continued builds are left out, because their seconds cover only the last part.
     """
 
-    past: Iterable[dict[str, Any]]
-    _by_kind: dict[str, list[dict[str, Any]]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for manifest in self.past:
-            if not manifest["resumed"]:
-                self._by_kind.setdefault(manifest["kind"], []).append(manifest)
+    def __init__(self, past: Iterable[dict[str, Any]]):
+        self._past = [manifest for manifest in past if not manifest["resumed"]]
 
     def seconds(self, one: Stage) -> float | None:
         """Expected wall seconds of one stage, from its own family if that is known; None if its kind is not."""
-        same_kind = self._by_kind.get(one.kind, [])
+        same_kind = [manifest for manifest in self._past if manifest["kind"] == one.kind]
         past = [manifest for manifest in same_kind if manifest["family"] == one.family] or same_kind
         if one.cost <= 0:
             return median(manifest["seconds"] for manifest in past) if past else None
