@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -26,16 +26,6 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json, read_yaml, write_json
 from dr_lib.stages import spell_seconds
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one notebook: seconds it took, and the error that ended it, if one did."""
-
-    notebook: Path
-    seconds: float
-    error: str | None
-    unchanged: bool = False
 
 
 def run_notebooks(
@@ -65,29 +55,22 @@ def run_notebooks(
     Raises:
         InputError: no notebook found, or no such scale.
     """
-    notebooks, settings = find_notebooks(sources), find_scale(scale)
+    notebooks, settings, parameters = find_notebooks(sources), find_scale(scale), dict(parameters or {})
     target = to or places.project_root() / "_build" / "executed"
-    jobs = jobs or max(1, usable_cores() // threads)
-    inputs = inputs_digest(settings, parameters or {}, threads)
-    started = time.perf_counter()
-    outcomes = []
-    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
-        waiting = [
-            pool.submit(run_notebook, notebook, settings, dict(parameters or {}), threads, target, inputs) for notebook in notebooks
-        ]
-        for future in as_completed(waiting):
-            outcome = future.result()
-            outcomes.append(outcome)
+    inputs = inputs_digest(settings, parameters, threads)
+    started, states = time.perf_counter(), Counter()
+    workers = jobs or max(1, usable_cores() // threads)
+    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
+        runs = [pool.submit(run_notebook, notebook, settings, parameters, threads, target, inputs) for notebook in notebooks]
+        for future in as_completed(runs):
+            state, line = future.result()
+            states[state] += 1
             bar.update()
-            tqdm.write(describe(outcome))
-    failed = [outcome for outcome in outcomes if outcome.error]
+            tqdm.write(line)
     total = spell_seconds(time.perf_counter() - started)
-    unchanged = sum(outcome.unchanged for outcome in outcomes)
-    print(
-        f"{len(outcomes) - len(failed) - unchanged} of {len(outcomes)} notebooks ran in {total}"
-        f" ({unchanged} unchanged), results in {target}"
-    )
-    return 1 if failed else 0
+    ran, unchanged = states["ran"], states["unchanged"]
+    print(f"{ran} of {len(notebooks)} notebooks ran in {total} ({unchanged} unchanged), results in {target}")
+    return 1 if states["failed"] else 0
 
 
 def find_notebooks(sources: Sequence[Path]) -> list[Path]:
@@ -114,30 +97,34 @@ def find_scale(scale: str) -> Path:
 
 def run_notebook(
     notebook: Path, settings: Path, parameters: Mapping[str, str], threads: int, target: Path, inputs: str | None
-) -> Outcome:  # fmt: skip
-    """Execute one notebook in a process of its own; its result appears under `target` only if all cells ran."""
-    result, log = target / place_of(notebook), log_of(notebook)
+) -> tuple[str, str]:
+    """Execute one notebook in a process of its own; its result appears under `target` only if all cells ran.
+
+    Returns:
+        "ran", "unchanged" or "failed", and a line on it. An executed notebook holds the key of all that it depends on,
+        where that can neither get lost nor stay behind; of a failed one what was executed lies beside its log.
+    """
+    name = place_of(notebook)
+    result, log = target / name, places.project_root() / "_build" / "logs" / name.with_suffix(".log")
     key = json_digest([file_digest(notebook), inputs]) if inputs else None
-    if key and executed_with(result) == key:
-        return Outcome(notebook, 0.0, None, unchanged=True)
-    result.parent.mkdir(parents=True, exist_ok=True)
+    if key and result.is_file() and read_json(result)["metadata"].get("execution_key") == key:
+        return "unchanged", f"{name}: unchanged"
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
-        output = Path(draft) / notebook.name
+        output, place = Path(draft) / notebook.name, {"cwd": places.project_root(), "env": environment(threads)}
         with log.open("w", encoding="utf-8") as file:
-            done = subprocess.run(
-                papermill_command(notebook, output, settings, parameters),
-                stdout=file, stderr=subprocess.STDOUT, cwd=places.project_root(), env=environment(threads),
-            )  # fmt: skip
-        error = None if done.returncode == 0 else failure(output, log, done.returncode)
-        kept = result if error is None else log.with_suffix(".failed.ipynb")
-        if error is None and key:
-            mark_executed(output, key)
-        if output.exists():
-            shutil.copyfile(output, kept.with_suffix(".draft"))
-            kept.with_suffix(".draft").replace(kept)
-    return Outcome(notebook, time.perf_counter() - started, error)
+            command = papermill_command(notebook, output, settings, parameters)
+            status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, **place).returncode
+        seconds = spell_seconds(time.perf_counter() - started)
+        if status:
+            if output.exists():
+                shutil.copyfile(output, log.with_suffix(".failed.ipynb"))
+            return "failed", f"{name}: FAILED after {seconds}, {failure(output, log, status)} (log: {log})"
+        content = read_json(output)
+        content["metadata"] |= {"execution_key": key} if key else {}
+        write_json(result, content)
+    return "ran", f"{name}: {seconds}"
 
 
 # A notebook is not run again while nothing has changed that its result depends on. ---------------------------------
@@ -177,23 +164,6 @@ def folder_digest(place: Path) -> str:
     return json_digest([[path.relative_to(place).as_posix(), file_digest(path)] for path in paths if path.exists()])
 
 
-def executed_with(result: Path) -> str | None:
-    """The key that an executed notebook was made with; None where there is none."""
-    return read_json(result)["metadata"].get("execution_key") if result.is_file() else None
-
-
-def mark_executed(output: Path, key: str) -> None:
-    """Write the key into an executed notebook, where it can neither get lost nor stay behind."""
-    content = read_json(output)
-    content["metadata"]["execution_key"] = key
-    write_json(output, content)
-
-
-def log_of(notebook: Path) -> Path:
-    """The log of a notebook's last execution; a half-executed notebook is kept beside it."""
-    return places.project_root() / "_build" / "logs" / place_of(notebook).with_suffix(".log")
-
-
 def place_of(notebook: Path) -> Path:
     """Where a notebook lies below `notebooks`, or its bare name if it lies elsewhere."""
     root = places.project_root() / "notebooks"
@@ -210,9 +180,8 @@ def papermill_command(notebook: Path, output: Path, settings: Path, parameters: 
 def environment(threads: int) -> dict[str, str]:
     """The process environment: threads, no hidden parallelism, and this checkout first on the path."""
     path = os.pathsep.join(filter(None, [str(places.project_root()), os.environ.get("PYTHONPATH")]))
-    number = str(threads)
-    own = {"DR_THREADS": number, "OMP_NUM_THREADS": number, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": path}
-    return {**os.environ, **own, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    return {**os.environ, "DR_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, **quiet}
 
 
 def failure(output: Path, log: Path, status: int) -> str:
@@ -227,17 +196,6 @@ def failure(output: Path, log: Path, status: int) -> str:
                 return f"cell [{cell.get('execution_count')}]: {shown['ename']}: {shown['evalue']}"
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
     return f"papermill ended with status {status}: {last[0]}"
-
-
-def describe(outcome: Outcome) -> str:
-    """One line on a notebook that ran or failed."""
-    name = place_of(outcome.notebook)
-    if outcome.unchanged:
-        return f"{name}: unchanged"
-    if outcome.error is None:
-        return f"{name}: {spell_seconds(outcome.seconds)}"
-    log = log_of(outcome.notebook)
-    return f"{name}: FAILED after {spell_seconds(outcome.seconds)}, {outcome.error} (log: {log})"
 
 
 def usable_cores() -> int:
