@@ -43,14 +43,14 @@ def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool 
         InputError: an unknown name, a folder that is no collection, or data that breaks a rule. Nothing is left behind.
     """
     try:
-        source = _find_source(str(name), allow_duplicates)
+        source = _find_source(str(name))
     except OSError as error:  # no permission, a name that is too long
         where = error.filename or "collection"
         raise InputError(error.strerror or str(error), where=where, fix="Give a path that can be read.") from None
-    return open_source(source, Path(cache) if cache else cache_root() / "collections")
+    return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates)
 
 
-def _find_source(name: str, allow_duplicates: bool) -> Source:
+def _find_source(name: str) -> Source:
     """Choose the format for a name; nothing but names and files' digests is looked at."""
     if name == "pydocs":
         return pydocs.source()
@@ -68,7 +68,7 @@ def _find_source(name: str, allow_duplicates: bool) -> Source:
     if NOT_IN_NAMES.search(str(place)):
         raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
     if place.is_file() and place.name.endswith((".jsonl", ".jsonl.gz")):
-        return plain.lines_source(place, allow_duplicates=allow_duplicates)
+        return plain.lines_source(place)
     if not place.is_dir():
         raise InputError(f"{place} is neither a folder nor a .jsonl file", where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
@@ -76,8 +76,8 @@ def _find_source(name: str, allow_duplicates: bool) -> Source:
     if kilt.pages_file(place):
         return kilt.folder_source(place)
     if plain.text_files(place):
-        return plain.texts_source(place, allow_duplicates=allow_duplicates)
-    return beir.folder_source(place, allow_duplicates=allow_duplicates)
+        return plain.texts_source(place)
+    return beir.folder_source(place)
 
 
 def _names() -> str:

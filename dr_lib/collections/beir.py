@@ -9,12 +9,13 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 
-from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import NOT_IN_NAMES, SPLITS, Judgement, Passage, Query, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, write_text
 
@@ -28,13 +29,12 @@ INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
 
-def folder_source(folder: Path, *, allow_duplicates: bool = False) -> Source:
+def folder_source(folder: Path) -> Source:
     """Describe a folder in BEIR layout; nothing but the file digests is read yet.
 
     Args:
         folder: holds corpus.jsonl[.gz], queries.jsonl[.gz] and qrels/<split>.tsv[.gz]. Without qrels the collection has
             no splits and serves as text for pre-training.
-        allow_duplicates: keep passages that repeat title and text of another one.
 
     Raises:
         InputError: the folder, its corpus or its queries are missing.
@@ -52,11 +52,10 @@ def folder_source(folder: Path, *, allow_duplicates: bool = False) -> Source:
     return Source(
         name=folder.name,
         digest=files_digest(files),
-        passages=Rows(str(corpus), lambda: read_records(corpus, passage_of)),
-        queries=Rows(str(queries), lambda: read_records(queries, _query) if queries else ()),
-        judgements={split: Rows(str(path), lambda path=path: _judgements(path)) for split, path in splits.items()},
+        passages=partial(read_records, corpus, passage_of),
+        queries=partial(read_records, queries, _query) if queries else tuple,
+        judgements={split: partial(_judgements, path) for split, path in splits.items()},
         info=info,
-        allow_duplicates=allow_duplicates,
     )
 
 
@@ -112,35 +111,34 @@ def said_of(folder: Path, subject: str) -> str | None:
 # Lines and fields ---------------------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text file, plain or .gz; broken compression or encoding ends in `InputError`."""
-    number = 0
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines of a text file, plain or .gz, with their places; broken compression or encoding ends in `InputError`."""
+    where, encoding = f"{path} line 1", "utf-8-sig"
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                where = f"{path} line {number}"
+                yield where, line.decode(encoding).rstrip("\r\n")
+                encoding = "utf-8"
     except UnicodeDecodeError as error:
-        where = f"{path} line {number}"
         raise InputError(f"not UTF-8 ({error.reason})", where=where, fix="Save the file as UTF-8.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = f"the gzip file is cut off or damaged ({error})"
-        raise InputError(problem, where=f"{path} after line {number}", fix="Copy or compress it again.") from None
+        problem = f"the gzip file is cut off or damaged behind this line ({error})"
+        raise InputError(problem, where=where, fix="Copy or compress it again.") from None
 
 
-def read_records(path: Path, parse: Callable[[Record, str], Any]) -> Iterator[tuple[int, Any]]:
-    """Line numbers of a JSON Lines file with what `parse` makes of each object and of the place that errors name."""
-    for number, line in read_lines(path):
+def read_records(path: Path, parse: Callable[[Record, str], Any] = lambda record, where: record) -> Iterator[tuple[str, Any]]:
+    """Places in a JSON Lines file, as errors name them, with what `parse` makes of the object there."""
+    for where, line in read_lines(path):
         if line.strip():
-            where = f"{path} line {number}"
             try:
                 record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError(f"{JSON_TYPES[type(record)]} instead")
             except (ValueError, RecursionError) as error:
                 problem = f"not a JSON object ({error})"
                 raise InputError(problem, where=where, fix="Write one JSON object a line.") from None
-            if not isinstance(record, dict):
-                problem = f"a JSON object is expected, not {JSON_TYPES[type(record)]}"
-                raise InputError(problem, where=where, fix="Write one JSON object a line.")
-            yield number, parse(record, where)
+            yield where, parse(record, where)
 
 
 def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:
@@ -180,19 +178,18 @@ def _query(record: Record, where: str) -> Query:
     return Query(field_of(record, "_id", str, where), query_text(record, where), tuple(answers))
 
 
-def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
+def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
     lines = read_lines(path)
-    _, header = next(lines, (0, ""))
+    where, header = next(lines, (path, ""))
     if header != HEADER:
         fix = "Begin the file with the columns query-id, corpus-id and score, separated by tabs."
-        raise InputError(f"the first line is {header[:60]!r}, not the header", where=f"{path} line 1", fix=fix)
-    for number, line in lines:
-        cells = JUDGEMENT.fullmatch(line)
-        if cells:
-            yield number, Judgement(cells[1], cells[2], int(cells[3]))
+        raise InputError(f"the first line is {header[:60]!r}, not the header", where=where, fix=fix)
+    for where, line in lines:
+        if cells := JUDGEMENT.fullmatch(line):
+            yield where, Judgement(cells[1], cells[2], int(cells[3]))
         elif line.strip():
             fix = "Give query-id, corpus-id and a whole number (0, 1, 2, ...), separated by tabs."
-            raise InputError(f"{line[:80]!r} is no judgement", where=f"{path} line {number}", fix=fix)
+            raise InputError(f"{line[:80]!r} is no judgement", where=where, fix=fix)
 
 
 # Writing ------------------------------------------------------------------------------------------------------------
@@ -211,23 +208,11 @@ def write_folder(
         readme: text of the README; a line with "Licence:" is what `load` will say of the licence.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    _write_lines(folder / "corpus.jsonl", _passage_objects(passages))
-    _write_lines(
-        folder / "queries.jsonl",
-        ({"_id": id_, "text": text} | ({"answers": answers} if answers else {}) for id_, text, answers in queries),
-    )
+    asked = ({"_id": id_, "text": text} | ({"answers": answers} if answers else {}) for id_, text, answers in queries)
+    for name, records in (("corpus", passages.rename_column("id", "_id")), ("queries", asked)):
+        with (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     for split, rows in judgements.items():
         lines = [HEADER, *(f"{row.query}\t{row.passage}\t{row.grade}" for row in rows)]
         write_text(folder / "qrels" / f"{split}.tsv", "\n".join(lines) + "\n")
     write_text(folder / "README.md", readme)
-
-
-def _passage_objects(passages: datasets.Dataset) -> Iterator[Record]:
-    for batch in passages.iter(1000):
-        for id_, *others in zip(*(batch[name] for name in Passage._fields), strict=True):
-            yield {"_id": id_, **dict(zip(Passage._fields[1:], others, strict=True))}
-
-
-def _write_lines(path: Path, objects: Iterable[Record]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

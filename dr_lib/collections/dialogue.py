@@ -161,7 +161,7 @@ def _file_and_reader(folder: str | Path, split: str) -> tuple[Path, Callable[[Pa
 
 
 def _read_pairs(path: Path) -> Iterator[Exchange]:
-    for _, (record, where) in read_records(path, lambda *read: read):
+    for where, record in read_records(path):
         context, candidates = field_of(record, "context", list, where), field_of(record, "candidates", list, where, [])
         if not all(isinstance(text, str) for text in (*context, *candidates)):
             raise InputError("context and candidates are lists of texts", where=where, fix="Correct the line.")
@@ -172,12 +172,12 @@ def _read_convai2(path: Path) -> Iterator[Exchange]:
     """Each response has all turns before it, and the persona, as context."""
     persona: list[str] = []
     turns: list[str] = []
-    for number, line in read_lines(path):
+    for where, line in read_lines(path):
         place, _, text = line.partition(" ")
         if not line.strip():
             continue
         if not place.isdigit():
-            raise InputError("the line has no number", where=f"{path} line {number}", fix="Use the published file.")
+            raise InputError("the line has no number", where=where, fix="Use the published file.")
         if place == "1":
             persona, turns = [], []
         if text.startswith(PERSONA):
@@ -185,7 +185,7 @@ def _read_convai2(path: Path) -> Iterator[Exchange]:
             continue
         cells = text.split("\t")
         if len(cells) < 2:
-            raise InputError("no response behind a tab", where=f"{path} line {number}", fix="Use the published file.")
+            raise InputError("no response behind a tab", where=where, fix="Use the published file.")
         turns += [] if cells[0] == SILENCE else [cells[0]]
         candidates = tuple(cells[-1].split("|")) if len(cells) > 2 and cells[-1] else ()
         yield Exchange((*persona, *turns), cells[1], candidates)

@@ -10,13 +10,14 @@ folder, splits are called train and dev; with several, nq-train and so on.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from dr_lib.collections.beir import field_of, files_digest, licence_of, read_records
-from dr_lib.collections.store import Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import Judgement, Passage, Query, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 
@@ -47,12 +48,11 @@ def folder_source(folder: Path) -> Source:
     return Source(
         name=folder.name,
         digest=json_digest([files_digest([pages, *tasks.values()]), file_digest(Path(__file__))]),
-        passages=Rows(str(pages), lambda: enumerate(_passages(pages), start=1), "paragraph"),
-        queries=Rows(str(folder), lambda: enumerate(_queries(tasks), start=1), "question"),
-        judgements={split.format(*name): Rows(str(path), partial(_judgements, path)) for name, path in tasks.items()},
+        passages=partial(_passages, pages),
+        queries=partial(_queries, tasks.values()),
+        judgements={split.format(*name): partial(_judgements, path) for name, path in tasks.items()},
         info={"source": "files of KILT", "licence": licence_of(folder)},
         published=True,
-        allow_duplicates=True,
     )
 
 
@@ -70,46 +70,46 @@ def evidence(path: Path, of: Literal["pages", "passages"] = "pages") -> dict[str
         InputError: a broken line, with its number.
     """
     sets = {}
-    for _, id_, record, where in _questions(path):
+    for where, id_, record in _questions(path):
         named = [list(dict.fromkeys(_named(output, of, where))) for output in _outputs(record, where)]
         sets[id_] = [own for own in named if own]
     return sets
 
 
-def _passages(path: Path) -> Iterator[Passage]:
-    for _, (record, where) in read_records(path, lambda *read: read):
+def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
+    for where, record in read_records(path):
         page, title, text = (record.get(name) for name in ("wikipedia_id", "wikipedia_title", "text"))
         if page is None or not isinstance(title, str) or not isinstance(text, list):
             raise InputError("wikipedia_id, wikipedia_title or text (a list) is missing", where=where, fix=FIX)
         for position, paragraph in enumerate(text):
             body = str(paragraph).strip()
             if position and body and not body.startswith(HEADING):
-                yield Passage(f"{page}#{position}", title, body.replace(BULLET, "").strip(), str(page), position)
+                body = body.replace(BULLET, "").strip()
+                yield where, Passage(f"{page}#{position}", title, body, str(page), position)
 
 
-def _questions(path: Path) -> Iterator[tuple[int, str, dict[str, Any], str]]:
-    """The lines of a task's file: number, id of the query, the object, and the place that errors name."""
+def _questions(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The lines of a task's file: the place that errors name, id of the query, and the object."""
     task = TASK.fullmatch(path.name)
     if task is None:
         raise InputError("no name of a KILT task", where=path, fix="Call it as published, such as nq-dev-kilt.jsonl.")
-    for number, (record, where) in read_records(path, lambda *read: read):
+    for where, record in read_records(path):
         if record.get("id") is None:
             raise InputError("field id is missing", where=where, fix=FIX)
-        yield number, f"{task[1]}/{record['id']}", record, where
+        yield where, f"{task[1]}/{record['id']}", record
 
 
-def _queries(tasks: dict[tuple[str, str], Path]) -> Iterator[Query]:
-    for path in tasks.values():
-        for _, id_, record, where in _questions(path):
-            answers = (output.get("answer") for output in _outputs(record, where))
-            known = dict.fromkeys(answer for answer in answers if isinstance(answer, str) and answer.strip())
-            yield Query(id_, field_of(record, "input", str, where), tuple(known))
+def _queries(paths: Iterable[Path]) -> Iterator[tuple[str, Query]]:
+    for where, id_, record in chain.from_iterable(map(_questions, paths)):
+        answers = (output.get("answer") for output in _outputs(record, where))
+        known = dict.fromkeys(answer for answer in answers if isinstance(answer, str) and answer.strip())
+        yield where, Query(id_, field_of(record, "input", str, where), tuple(known))
 
 
-def _judgements(path: Path) -> Iterator[tuple[int, Judgement]]:
-    for number, id_, record, where in _questions(path):
+def _judgements(path: Path) -> Iterator[tuple[str, Judgement]]:
+    for where, id_, record in _questions(path):
         named = [passage for output in _outputs(record, where) for passage in _named(output, "passages", where)]
-        yield from ((number, Judgement(id_, passage, 1)) for passage in dict.fromkeys(named))
+        yield from ((where, Judgement(id_, passage, 1)) for passage in dict.fromkeys(named))
 
 
 def _outputs(record: dict[str, Any], where: str) -> list[dict[str, Any]]:

@@ -8,42 +8,39 @@ of the book: practice/own-corpus.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records
-from dr_lib.collections.store import NOT_IN_NAMES, Passage, Rows, Source
+from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 
 WORDS = 100
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
-NO_ROWS = Rows("queries", lambda: ())
 ABBREVIATIONS = ("e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "et al", "resp", "Ref", "approx", "No")
 SENTENCE_END = re.compile(
     rf"(?<=[a-z0-9)\]\"'%][.!?]){''.join(f'(?<!{re.escape(word)}[.])' for word in ABBREVIATIONS)}\s+(?=[\"'(]?[A-Z0-9])"
 )
 
 
-def lines_source(path: Path, *, allow_duplicates: bool = False) -> Source:
+def lines_source(path: Path) -> Source:
     """Describe a JSON Lines file of passages.
 
     Args:
         path: a line is an object with `text`, and as in a corpus.jsonl `title`, `doc` and `position`; without `_id` it
             is called "line-" and its number.
-        allow_duplicates: keep passages that repeat title and text of another one.
     """
 
-    def numbered() -> Iterator[tuple[int, Passage]]:
-        for number, (record, where) in read_records(path, lambda *read: read):
-            yield number, passage_of({"_id": f"line-{number}", **record}, where)
+    def parse(record: dict[str, Any], where: str) -> Passage:
+        return passage_of({"_id": f"line-{where.rpartition(' ')[2]}", **record}, where)
 
     return Source(
         name=path.name.removesuffix(".gz").removesuffix(".jsonl"),
         digest=files_digest([path]),
-        passages=Rows(str(path), numbered),
-        queries=NO_ROWS,
+        passages=partial(read_records, path, parse),
         info={"source": "JSON Lines file", "licence": licence_of(path.parent), "files": [path.name]},
-        allow_duplicates=allow_duplicates,
     )
 
 
@@ -58,13 +55,12 @@ def text_files(folder: Path) -> list[Path]:
     return [path for name, path in files.items() if not any(part.startswith(".") for part in name.parts)]
 
 
-def texts_source(folder: Path, *, allow_duplicates: bool = False) -> Source:
+def texts_source(folder: Path) -> Source:
     """Describe a folder of text files, each a document that is cut into passages.
 
     Args:
         folder: its `*.txt` files in UTF-8, also in folders below. `doc` is the file's name as seen from the folder, the
             id of a passage that name and the passage's number. Titles are empty.
-        allow_duplicates: keep passages that repeat the text of another one.
 
     Raises:
         InputError: a file whose name is not UTF-8 or holds a line end.
@@ -77,20 +73,18 @@ def texts_source(folder: Path, *, allow_duplicates: bool = False) -> Source:
     return Source(
         name=folder.name,
         digest=json_digest([files_digest(files.values()), list(files)]),
-        passages=Rows(str(folder), lambda: enumerate(_passages(files), start=1), "passage"),
-        queries=NO_ROWS,
+        passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), "files": len(files)},
-        allow_duplicates=allow_duplicates,
     )
 
 
-def _passages(files: dict[str, Path]) -> Iterator[Passage]:
+def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
         texts = cut(paragraphs(line for _, line in read_lines(path)))
         if not texts:
             raise InputError("there is no text in the file", where=path, fix="Remove it, or give it its text.")
         for position, text in enumerate(texts):
-            yield Passage(f"{name}#{position}", "", text, name, position)
+            yield str(path), Passage(f"{name}#{position}", "", text, name, position)
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:

@@ -6,13 +6,15 @@ checksums and formats are the library's. Pages of the book: practice/own-corpus,
 """
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import ir_datasets
 
-from dr_lib.collections.store import Judgement, Passage, Query, Rows, Source
+from dr_lib.collections.store import Judgement, Passage, Query, Source
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
 
@@ -48,9 +50,9 @@ def source(id_: str) -> Source:
     return Source(
         name=PREFIX + id_,
         digest=json_digest([id_, ir_datasets.__version__, list(splits.items()), file_digest(Path(__file__))]),
-        passages=_rows(id_, _passages),
-        queries=Rows(PREFIX + id_, lambda: enumerate(_queries(judged or [id_]), start=1), "query"),
-        judgements={split: _rows(name, _judgements) for split, name in splits.items()},
+        passages=partial(_rows, id_, _passages),
+        queries=partial(_queries, judged or [id_]),
+        judgements={split: partial(_rows, name, _judgements) for split, name in splits.items()},
         info={
             "source": PREFIX + id_,
             "licence": "as stated by the publisher: see the documentation page of this id at ir-datasets.com",
@@ -60,14 +62,11 @@ def source(id_: str) -> Source:
     )
 
 
-def _rows(name: str, read: Callable[[Any], Iterator[Any]]) -> Rows:
-    return Rows(PREFIX + name, lambda: _reading(name, lambda: enumerate(read(ir_datasets.load(name)), start=1)), "row")
-
-
-def _reading(name: str, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """Pass rows on; a failed download ends in one error that says how to go on without a network."""
+def _rows(name: str, read: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[str, Any]]:
+    """Rows of an id; a failed download ends in one error that says how to go on without a network."""
     try:
-        yield from read()
+        for number, row in enumerate(read(ir_datasets.load(name)), start=1):
+            yield f"{PREFIX}{name} row {number}", row
     except (OSError, RuntimeError, EOFError) as error:
         raise InputError(
             f"its files could not be had ({type(error).__name__}: {str(error)[:200]})",
@@ -94,19 +93,21 @@ def _passages(dataset: Any) -> Iterator[Passage]:
         yield Passage(row.doc_id, title, row.default_text() if text is None else text, doc, position)
 
 
-def _queries(names: list[str]) -> Iterator[Query]:
+def _queries(names: list[str]) -> Iterator[tuple[str, Query]]:
     """Queries of all splits, each once; one id with two texts would mix up judgements and is refused."""
     seen: dict[str, int] = {}
-    for name in names:
-        dataset = ir_datasets.load(name)
-        for row in _reading(name, dataset.queries_iter) if dataset.has_queries() else ():
-            text = row.default_text()
-            if row.query_id not in seen:
-                seen[row.query_id] = hash(text)
-                yield Query(row.query_id, text, tuple(getattr(row, "answers", None) or ()))
-            elif seen[row.query_id] != hash(text):
-                problem = f"query id {row.query_id!r} has another text here than in an earlier split"
-                raise InputError(problem, where=PREFIX + name, fix="Load this id alone.")
+    for where, row in chain.from_iterable(_rows(name, _asked) for name in names):
+        text = row.default_text()
+        if row.query_id not in seen:
+            seen[row.query_id] = hash(text)
+            yield where, Query(row.query_id, text, tuple(getattr(row, "answers", None) or ()))
+        elif seen[row.query_id] != hash(text):
+            problem = f"query id {row.query_id!r} has another text here than in an earlier split"
+            raise InputError(problem, where=where, fix="Load this id alone.")
+
+
+def _asked(dataset: Any) -> Iterable[Any]:
+    return dataset.queries_iter() if dataset.has_queries() else ()
 
 
 def _judgements(dataset: Any) -> Iterator[Judgement]:

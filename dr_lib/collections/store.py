@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from datasets import Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from dr_lib.collections.collection import Collection, rows_of
+from dr_lib.collections.collection import JUDGEMENT, Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest, read_json, write_json
 from dr_lib.stages import Cache, stage
@@ -33,7 +34,6 @@ SPLITS = ("train", "dev", "test")
 TEXT, NUMBER = Value("string"), Value("int64")
 PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
 QUERY = Features({"id": TEXT, "text": TEXT, "answers": [TEXT]})
-JUDGEMENT = Features({"query": TEXT, "passage": TEXT, "grade": NUMBER})
 # Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is not UTF-8 in a name.
 NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -64,23 +64,8 @@ class Judgement(NamedTuple):
     grade: int
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A stream that can be read more than once.
-
-    Args:
-        place: the file or source that an error names.
-        read: gives (line number, row) pairs from the start at each call.
-        unit: what the numbers count: "line" for files, "row" elsewhere.
-    """
-
-    place: str
-    read: Callable[[], Iterable[tuple[int, Any]]]
-    unit: str = "line"
-
-    def error(self, number: int, problem: str, fix: str) -> InputError:
-        """What is wrong with row `number`."""
-        return InputError(problem, where=f"{self.place} {self.unit} {number}", fix=fix)
+Rows = Callable[[], Iterable[tuple[str, Any]]]
+"""A stream that can be read more than once: rows from the start, each with the place that an error names."""
 
 
 @dataclass(frozen=True)
@@ -94,40 +79,40 @@ class Source:
         info: licence, source and versions, kept with the collection.
         published: True for data the reader cannot edit: rows that break a rule are left out and counted in `info`
             where a folder of the reader's own would be refused.
-        allow_duplicates: keep (and count) passages that repeat title and text of another one.
     """
 
     name: str
     digest: str
     passages: Rows
-    queries: Rows
+    queries: Rows = tuple  # no rows
     judgements: dict[str, Rows] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     published: bool = False
-    allow_duplicates: bool = False
 
 
 def published_source(name: str, digest: str, place: str, build: Callable[[], dict[str, list]], info: dict) -> Source:
     """A source that `build` makes as a whole: lists of `passages`, of `queries`, and of the judgements of `SPLITS`."""
     built = cache(build)  # reading any of them first builds all
-    passages, queries, *judgements = (
-        Rows(f"{place}, {part}", lambda part=part: enumerate(built()[part], start=1), "row")
-        for part in ("passages", "queries", *SPLITS)
-    )
-    return Source(name, digest, passages, queries, dict(zip(SPLITS, judgements, strict=True)), info, published=True)
+
+    def rows(part: str) -> Rows:
+        return lambda: ((f"{place}, {part} row {number}", row) for number, row in enumerate(built()[part], start=1))
+
+    splits = {split: rows(split) for split in SPLITS}
+    return Source(name, digest, rows("passages"), rows("queries"), splits, info, published=True)
 
 
-def open_source(source: Source, root: Path) -> Collection:
+def open_source(source: Source, root: Path, *, allow_duplicates: bool = False) -> Collection:
     """Open the Arrow files of `source`, making them first where they are missing.
 
     Args:
         source: what the reader of a format gives.
         root: folder of all collections' files.
+        allow_duplicates: keep (and count) passages that repeat title and text of another one.
 
     Raises:
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
     """
-    folder = Cache(root, announce=lambda _: None).get(arrow_files(source, source.allow_duplicates))
+    folder = Cache(root, announce=lambda _: None).get(arrow_files(source, allow_duplicates))
     about = read_json(folder / ABOUT)
     passages, queries = (Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries"))
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
@@ -138,25 +123,25 @@ def open_source(source: Source, root: Path) -> Collection:
 def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
     """`passages.arrow`, `queries.arrow`, one Arrow file a split, and `collection.json`."""
     try:
-        write_json(folder / ABOUT, _write_collection(source, folder))
+        write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)  # a refused collection may be large
         raise
 
 
-def _write_collection(source: Source, folder: Path) -> dict[str, Any]:
+def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> dict[str, Any]:
     """Read and check the whole source; write its Arrow files and return what is to be said about them."""
     counts: Counter = Counter()
-    judged = {split: list(rows.read()) for split, rows in source.judgements.items()}  # first: a bad line ends it early
-    passages, passage_digest = _write_texts(source, "passages", folder, counts)
-    queries, query_digest = _write_texts(source, "queries", folder, counts)
+    judged = {split: list(rows()) for split, rows in source.judgements.items()}  # first: a bad line ends it early
+    passages, passage_digest = _write_texts(source, "passage", folder / "passages.arrow", counts, allow_duplicates)
+    queries, query_digest = _write_texts(source, "query", folder / "queries.arrow", counts)
     files: dict[str, str] = {}
     digests: dict[str, str] = {}
     asked: set[str] = set()
-    for split, rows in source.judgements.items():
-        if known := _known_judgements(source, rows, judged[split], passages["id"], queries["id"], counts):
+    for split, rows in judged.items():
+        if known := _known_judgements(source, split, rows, passages["id"], queries["id"], counts):
             files[split] = f"qrels-{len(files)}.arrow"
-            digests[split], _ = _write_arrow(folder / files[split], JUDGEMENT, rows, known)
+            digests[split] = _write_arrow(folder / files[split], JUDGEMENT, known)
             own = {judgement.query for _, judgement in known}
             counts[split] = {"queries": len(own), "judgements": len(known)}
             asked |= own
@@ -166,70 +151,70 @@ def _write_collection(source: Source, folder: Path) -> dict[str, Any]:
     return {"name": source.name, "digest": digest, "info": info, "splits": list(files.items())}
 
 
-def _write_texts(source: Source, name: str, folder: Path, counts: Counter) -> tuple[Dataset, str]:
+def _write_texts(source: Source, kind: str, path: Path, counts: Counter, allow_duplicates: bool = True) -> tuple[Dataset, str]:
     """Write passages or queries; return them with the digest of their content. Duplicates are refused or counted."""
-    rows, kind = (source.passages, "passage") if name == "passages" else (source.queries, "query")
+    features = PASSAGE if kind == "passage" else QUERY
     ids, texts = array("q"), array("q")
 
-    def noted() -> Iterator[tuple[int, Any]]:
-        for number, row in _whole_rows(source, rows, kind, counts):
+    def noted() -> Iterator[tuple[str, Any]]:
+        for where, row in _whole_rows(source, kind, counts):
             ids.append(hash(row.id))
-            if kind == "passage":
-                texts.append(hash((row.title, row.text)))
-            yield number, row
+            texts.append(hash(row[1:3]))  # of a passage its title and text
+            yield where, row
 
-    bar = tqdm(noted(), f"{source.name}: {name}", unit="", delay=3, mininterval=1, leave=False)
-    path = folder / f"{name}.arrow"
-    digest, numbers = _write_arrow(path, PASSAGE if kind == "passage" else QUERY, rows, bar)
+    def place(row: int) -> str:  # the source is read once more, since kept places would take more room than the texts
+        return next(islice(_whole_rows(source, kind, Counter()), row, None))[0]
+
+    digest = _write_arrow(path, features, tqdm(noted(), f"{source.name}: {path.stem}", unit="", delay=3, leave=False))
     written = Dataset.from_file(str(path))
-    counts[name] = len(numbers)
-    if kind == "passage" and not numbers:
-        raise InputError("there is no passage in it", where=rows.place, fix="Give at least one passage.")
-    for row, first in _repeats(ids, written, ("id",)):
-        problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {rows.unit} {numbers[first]}"
-        raise rows.error(numbers[row], problem, "Remove one of the two, or give it an id of its own.")
+    counts[path.stem] = len(written)
+    for row, first in _repeats(ids, written, "id"):
+        problem = f"duplicate {kind} id {written[row]['id']!r}, first seen in {place(first)}"
+        raise InputError(problem, where=place(row), fix="Remove one of the two, or give it an id of its own.")
     if kind == "passage":
-        repeated = list(_repeats(texts, written, ("title", "text")))
+        if not len(written):
+            raise InputError("there is no passage in it", where=f"collection {source.name}", fix="Give at least one passage.")
+        repeated = list(_repeats(texts, written, "title", "text"))
         counts["duplicate_texts"] = len(repeated)
-        if repeated and not (source.allow_duplicates or source.published):
+        if repeated and not (allow_duplicates or source.published):
             row, first = repeated[0]
-            twin = f"{rows.unit} {numbers[first]} ({len(repeated)} such in all)"
+            twin = f"{place(first)} ({len(repeated)} such in all)"
             problem = f"duplicate passage: {written[row]['id']!r} repeats title and text of {twin}"
             fix = "Remove the repetitions, or load with allow_duplicates=True, which keeps and counts them."
-            raise rows.error(numbers[row], problem, fix)
+            raise InputError(problem, where=place(row), fix=fix)
     return written, digest
 
 
-def _whole_rows(source: Source, rows: Rows, kind: str, counts: Counter) -> Iterator[tuple[int, Any]]:
+def _whole_rows(source: Source, kind: str, counts: Counter) -> Iterator[tuple[str, Any]]:
     """The rows that have a text; an id is a name on one line."""
-    for number, row in rows.read():
+    for where, row in source.passages() if kind == "passage" else source.queries():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
             problem = f"{kind} id {row.id!r} is empty or holds a tab, a line end or a control character"
-            raise rows.error(number, problem, "Give it an id of visible characters.")
+            raise InputError(problem, where=where, fix="Give it an id of visible characters.")
         if row.text.strip():
-            yield number, row
+            yield where, row
         elif not source.published:
-            raise rows.error(number, f"{kind} {row.id!r} is empty", "Give it a text, or remove the line.")
+            raise InputError(f"{kind} {row.id!r} is empty", where=where, fix="Give it a text, or remove the line.")
         else:
             counts[f"empty_{kind}_left_out"] += 1
 
 
-def _write_arrow(path: Path, features: Features, rows: Rows, numbered: Iterable[tuple[int, tuple]]) -> tuple[str, array]:
-    """Write rows as an Arrow stream; return the SHA-256 of their content, and their numbers in the source."""
-    content, numbers = sha256(), array("q")
+def _write_arrow(path: Path, features: Features, rows: Iterable[tuple[str, tuple]]) -> str:
+    """Write rows as an Arrow stream; return the SHA-256 of their content."""
+    content = sha256()
     with ArrowWriter(path=str(path), features=features) as writer:
-        for number, row in numbered:
+        for where, row in rows:
             try:
                 content.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
             except UnicodeEncodeError:
-                raise rows.error(number, "a text holds half a surrogate pair", "Write the character whole.") from None
-            numbers.append(number)
+                problem = "a text holds half a surrogate pair"
+                raise InputError(problem, where=where, fix="Write the character whole.") from None
             writer.write(dict(zip(features, row, strict=True)))
         writer.finalize()
-    return content.hexdigest(), numbers
+    return content.hexdigest()
 
 
-def _repeats(hashes: array, table: Dataset, columns: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+def _repeats(hashes: array, table: Dataset, *columns: str) -> Iterator[tuple[int, int]]:
     """Rows that are equal to an earlier one in some columns: (row, the first such row)."""
     values = np.array(hashes, np.int64)
     order = np.argsort(values, kind="stable")
@@ -242,25 +227,24 @@ def _repeats(hashes: array, table: Dataset, columns: tuple[str, ...]) -> Iterato
 
 
 def _known_judgements(
-    source: Source, rows: Rows, judged: list[tuple[int, Judgement]], passage_ids: Any, query_ids: Any, counts: Counter
-) -> list[tuple[int, Judgement]]:
+    source: Source, split: str, judged: list[tuple[str, Judgement]], passage_ids: Any, query_ids: Any, counts: Counter
+) -> list[tuple[str, Judgement]]:
     """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused or left out."""
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()
-    known: dict[tuple[int, int], tuple[int, Judgement]] = {}
-    for (number, judgement), query, passage in zip(judged, queries, passages, strict=True):
-        problem = None
-        if query < 0 or passage < 0:
-            unknown = f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
-            problem = f"the judgement names an unknown {unknown}"
-        elif (query, passage) in known:
-            problem = f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
-        if problem and not source.published:
-            raise rows.error(number, problem, "Correct the id, or remove the line.")
-        if problem:
+    known: dict[tuple[int, int], tuple[str, Judgement]] = {}
+    for (where, judgement), query, passage in zip(judged, queries, passages, strict=True):
+        if query >= 0 and passage >= 0 and (query, passage) not in known:
+            known[query, passage] = where, judgement
+        elif source.published:
             counts["judgements_left_out"] += 1
         else:
-            known[query, passage] = number, judgement
+            problem = f"query {judgement.query!r} and passage {judgement.passage!r} are judged twice"
+            if query < 0 or passage < 0:
+                unknown = f"query {judgement.query!r}" if query < 0 else f"passage {judgement.passage!r}"
+                problem = f"the judgement names an unknown {unknown}"
+            raise InputError(problem, where=where, fix="Correct the id, or remove the line.")
     if not known and not source.published:
-        raise InputError("there is no judgement in it", where=rows.place, fix="Add judgements, or remove the split.")
+        fix = "Add judgements, or remove the split."
+        raise InputError("there is no judgement in it", where=f"collection {source.name}, split {split}", fix=fix)
     return list(known.values())

@@ -181,15 +181,14 @@ def load_nlu(task: str, folder: str | Path, split: str) -> NluSplit:
         InputError: an unknown task, no such file, a missing column, or a line that breaks the format, with its number.
     """
     kind, path = task_of(task), nlu_file(folder, split)
-    lines = [(number, line.split("\t")) for number, line in read_lines(path) if line.strip()]
+    lines = [(where, line.split("\t")) for where, line in read_lines(path) if line.strip()]
     if not lines:
         raise InputError("the file is empty", where=path, fix="Copy it again.")
     bare = task == "cola" and len(lines[0][1]) == len(BARE_COLA) and lines[0][1][1] in BINARY
     header = list(BARE_COLA) if bare else lines.pop(0)[1]
     *sentences, answer = [_column(header, names, path) for names in (FIRST, *([SECOND] * kind.pair), kind.target)]
     texts, targets = [], []
-    for number, cells in lines:
-        where = f"{path} line {number}"
+    for where, cells in lines:
         if len(cells) == len(header):
             targets.append(_target(kind, cells[answer], where))
             texts.append([cells[column] for column in sentences])

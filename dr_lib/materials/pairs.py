@@ -213,19 +213,19 @@ def pairs_of(path: Path, limit: int | None = None, seed: int = 0) -> Iterator[Pa
     if limit is not None:
         drawn = np.random.default_rng(seed).permutation(sum(1 for _ in _raw_rows(path)))[:limit]
         wanted = np.bincount(drawn, minlength=1) > 0
-    for row, (number, raw) in enumerate(_raw_rows(path)):
+    for row, (where, raw) in enumerate(_raw_rows(path)):
         if wanted is None or (row < len(wanted) and wanted[row]):
-            yield _parse(raw, path, number)
+            yield _parse(raw, path, where)
 
 
-def _raw_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """Line number and unparsed row: a line as text, or an item of a JSON array as it is."""
+def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array as it is."""
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Check the path.")
     if not _is_table(path) and _first_character(path) == "[":
         yield from _array_items(path)
         return
-    yield from ((number, line) for number, line in read_lines(path) if line.strip())
+    yield from ((where, line) for where, line in read_lines(path) if line.strip())
 
 
 def _is_table(path: Path) -> bool:
@@ -255,8 +255,8 @@ def _open_text(path: Path) -> Iterator[TextIO]:
         raise InputError(f"the gzip file is cut off or damaged ({error})", where=path, fix=fix) from None
 
 
-def _array_items(path: Path) -> Iterator[tuple[int, Any]]:
-    """The items of the one array that a file of any size holds (DPR's training data), with their lines."""
+def _array_items(path: Path) -> Iterator[tuple[str, Any]]:
+    """The items of the one array that a file of any size holds (DPR's training data), with their places."""
     decoder = json.JSONDecoder()
     with _open_text(path) as file:
         text = file.read(CHUNK)
@@ -280,13 +280,13 @@ def _array_items(path: Path) -> Iterator[tuple[int, Any]]:
                 problem = "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
                 at = line + text.count("\n", place, getattr(error, "pos", place))
                 raise InputError(problem, where=f"{path} line {at}", fix="Copy the file again, or mend it.") from None
-            yield line, item
+            yield f"{path} line {line}", item
             line, place = line + text.count("\n", place, end), end
 
 
-def _parse(raw: Any, path: Path, number: int) -> PairRow:
+def _parse(raw: Any, path: Path, where: str) -> PairRow:
     """Turn an unparsed row into a question with its passages; `InputError` names file and line."""
-    where, record = f"{path} line {number}", raw
+    record = raw
     if isinstance(raw, str) and _is_table(path):
         cells = raw.split("\t")
         if len(cells) != 2:

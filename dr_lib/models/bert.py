@@ -31,13 +31,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
 from dr_lib.errors import InputError, check_share, first_line
-from dr_lib.files import read_json, write_json
+from dr_lib.files import read_json
 from dr_lib.places import embedded_base
 from dr_lib.settings import Settings
 from dr_lib.tokens import TokenBatch, special_ids
 
 EXTRA_FILE = "extra.safetensors"
-IDENTITY = "torch.nn.modules.linear.Identity"  # what sentence-transformers calls an activation that changes nothing
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 ROWS_MULTIPLE = 256  # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
@@ -260,13 +259,6 @@ def load_extra(folder: Path) -> dict[str, Tensor]:
     """The `extra` tensors saved beside a masked LM; empty where there were none."""
     path = folder / EXTRA_FILE
     return load_file(path) if path.exists() else {}
-
-
-def finish_tokenizer(folder: Path, longest: int) -> None:
-    """Let a saved tokenizer cut where the model was trained to, and give the types that tell a title from its text."""
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    path = folder / "tokenizer_config.json"
-    write_json(path, read_json(path) | {"model_max_length": longest, "model_input_names": inputs})
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model") -> None:

@@ -19,17 +19,8 @@ from transformers import (
 )
 
 from dr_lib.errors import InputError
-from dr_lib.files import read_json, write_json
-from dr_lib.models.bert import (
-    IDENTITY,
-    attention_bias,
-    finish_tokenizer,
-    first_states,
-    locate,
-    read_pretrained,
-    save_masked_lm,
-    settings_for,
-)
+from dr_lib.files import write_json
+from dr_lib.models.bert import attention_bias, first_states, locate, read_pretrained, save_masked_lm, settings_for
 from dr_lib.settings import Settings
 from dr_lib.tokens import QueryPassagePairs, TokenBatch, TokenStore, load_tokenizer
 
@@ -121,10 +112,3 @@ class CrossEncoder(nn.Module):
         """Write configuration, weights (safetensors), tokenizer and ``cross_encoder.json``."""
         save_masked_lm(self.model, self.tokenizer, folder)
         write_json(folder / SETTINGS_FILE, self.settings.model_dump())
-
-    def export(self, folder: Path) -> None:
-        """Save as a folder whose scores are raw logits in `CrossEncoder` of sentence-transformers too."""
-        self.save(folder)
-        config = folder / "config.json"
-        write_json(config, read_json(config) | {"sentence_transformers": {"activation_fn": IDENTITY}})
-        finish_tokenizer(folder, self.settings.length)

@@ -5,25 +5,21 @@ is refused: feeding a checkpoint differently from how it was trained costs point
 Every folder of sentence-transformers opens too, with whatever that says of itself (`open_encoder`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import datasets
 import numpy as np
 import torch
 from pydantic import Field
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import write_json
 from dr_lib.models.bert import (
-    IDENTITY,
-    finish_tokenizer,
     first_states,
     fresh_linear,
     hidden_states,
@@ -37,8 +33,6 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore, load_tokenizer, plan_b
 
 SETTINGS_FILE = "dense.json"
 PROJECTION = "projection."  # how its weights are named in the file beside the model's
-MODULES = "sentence_transformers.models."
-POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 TOKENS_AT_ONCE = 8_192
 
 
@@ -184,50 +178,6 @@ class DenseEncoder(nn.Module):
         save_masked_lm(self.encoder, self.tokenizer, folder, extra)
         write_json(folder / SETTINGS_FILE, self.settings.model_dump())
 
-    def export(self, folder: Path) -> None:
-        """Save as a folder that sentence-transformers opens unchanged, as `from_pretrained` does.
-
-        To what `save` writes it adds `modules.json` and what that names (pooling, projection, normalisation), how
-        vectors are compared, and how long a text may be, in the names that sentence-transformers has always had.
-        """
-        self.save(folder)
-        modules = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}Transformer"}]
-        for place, step in enumerate(steps_of(self), 1):
-            name = f"{place}_{step.kind}"
-            modules.append({"idx": place, "name": str(place), "path": name, "type": MODULES + step.kind})
-            write_json(folder / name / "config.json", step.config)  # an empty folder would not survive a repository
-            if step.weights:
-                save_file(step.weights, folder / name / "model.safetensors")
-        longest = self.settings.passage_length
-        similarity = "cosine" if self.settings.normalise else "dot"
-        compared = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
-        write_json(folder / "modules.json", modules)
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-        write_json(folder / "config_sentence_transformers.json", compared)
-        finish_tokenizer(folder, longest)
-
-
-class Step(NamedTuple):
-    """One thing that is done to the states on their way to a vector: a module's name, its settings, its weights."""
-
-    kind: str
-    config: dict[str, Any]
-    weights: Mapping[str, Tensor] = MappingProxyType({})
-
-
-def steps_of(encoder: DenseEncoder) -> list[Step]:
-    """Pooling, the two parts of a projection where there is one, and normalisation where vectors have length 1."""
-    settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
-    pooled = {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
-    modes = {f"pooling_mode_{name}": name == pooled for name in POOLINGS}
-    steps = [Step("Pooling", {"word_embedding_dimension": hidden, "include_prompt": True} | modes)]
-    if settings.projection:
-        linear, norm = encoder.projection.linear, encoder.projection.norm
-        shape = {"in_features": hidden, "out_features": hidden, "bias": True, "activation_function": IDENTITY}
-        steps.append(Step("Dense", shape, linear.state_dict(prefix="linear.")))
-        steps.append(Step("LayerNorm", {"dimension": hidden}, norm.state_dict(prefix="norm.")))
-    return [*steps, Step("Normalize", {})] if settings.normalise else steps
-
 
 class SentenceEncoder:
     """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and longest text.
@@ -237,15 +187,12 @@ class SentenceEncoder:
         device: where it goes.
 
     Raises:
-        InputError: sentence-transformers is not installed, or cannot open the model.
+        InputError: sentence-transformers cannot open the model.
     """
 
     def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            fix = "Install it: pip install sentence-transformers."
-            raise InputError("opens with sentence-transformers alone", where=name_or_path, fix=fix) from None
+        from sentence_transformers import SentenceTransformer  # takes seconds: only where it is asked for
+
         try:
             self.model = SentenceTransformer(str(name_or_path), device=str(device), trust_remote_code=False)
         except Exception as error:  # whatever its modules raise

@@ -12,11 +12,12 @@ from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
+from safetensors.torch import save_file
 
 from dr_lib import objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder
+from dr_lib.files import fresh_folder, read_json, write_json
 from dr_lib.lab import Record, collection_of, models_of, open_models
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.report.measured import mean_intervals
@@ -24,6 +25,8 @@ from dr_lib.report.tables import spell
 
 TEMPLATE = Path(__file__).with_name("card.md")
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
+IDENTITY = "torch.nn.modules.linear.Identity"  # what sentence-transformers calls an activation that changes nothing
+POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 TEXT, TITLE = '"The moon pulls the water of the sea."', '"Tides"'
 
 
@@ -81,10 +84,58 @@ def _write(source: Path, folder: Path, name: str, record: Record | None, collect
     with fresh_folder(folder) as draft:
         kind: Any = CrossEncoder if (source / "cross_encoder.json").is_file() else DenseEncoder
         model = kind.from_pretrained(source)
-        model.export(draft)
+        save_for_others(model, draft)
         card(model, name, record, collection).save(draft / "README.md")
         if record:
             record.save(draft).replace(draft / "record.json")
+
+
+def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
+    """Save a model as a folder that sentence-transformers opens unchanged, as `from_pretrained` does.
+
+    To what `save` writes it adds how long a text may be, and for an encoder `modules.json` and what that names
+    (pooling, projection, normalisation) and how vectors are compared, in the names that sentence-transformers has
+    always had: those of its own writer open in its newest version alone.
+    """
+    model.save(folder)
+    if isinstance(model, CrossEncoder):
+        longest = model.settings.length
+        _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+    else:
+        longest = model.settings.passage_length
+        _write_modules(model, folder)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]  # the types tell a title from its text
+    _add(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
+
+
+def _write_modules(encoder: DenseEncoder, folder: Path) -> None:
+    settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
+    pooled = {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
+    modes = {f"pooling_mode_{name}": name == pooled for name in POOLINGS}
+    steps = [("Pooling", {"word_embedding_dimension": hidden, "include_prompt": True} | modes, {})]
+    if settings.projection:
+        linear, norm = encoder.projection.linear, encoder.projection.norm
+        shape = {"in_features": hidden, "out_features": hidden, "bias": True, "activation_function": IDENTITY}
+        steps.append(("Dense", shape, linear.state_dict(prefix="linear.")))
+        steps.append(("LayerNorm", {"dimension": hidden}, norm.state_dict(prefix="norm.")))
+    if settings.normalise:
+        steps.append(("Normalize", {}, {}))
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for place, (kind, config, weights) in enumerate(steps, 1):
+        path, whole = f"{place}_{kind}", f"sentence_transformers.models.{kind}"
+        modules.append({"idx": place, "name": str(place), "path": path, "type": whole})
+        write_json(folder / path / "config.json", config)  # an empty folder would not survive a repository
+        if weights:
+            save_file(weights, folder / path / "model.safetensors")
+    similarity = "cosine" if settings.normalise else "dot"
+    compared = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": settings.passage_length, "do_lower_case": False})
+    write_json(folder / "config_sentence_transformers.json", compared)
+
+
+def _add(file: Path, **entries: Any) -> None:
+    write_json(file, read_json(file) | entries)
 
 
 def card(

@@ -1,8 +1,7 @@
 """A ranking: for each query the best passages in order, the form that all searches give and all measures take.
 
-Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to decide. It is written
-and read as a TREC run file too (`query Q0 passage rank score tag`), the exchange format of retrieval research. Page of
-the book: ideas/evaluation.
+Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to decide. As a
+TREC run file (`write_run`, `read_run`) it goes to other tools and comes from them. Page of the book: ideas/evaluation.
 """
 
 import csv
@@ -16,9 +15,9 @@ import pyarrow as pa
 
 from dr_lib.collections import id_chunks, rows_of
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json
+from dr_lib.files import fresh_folder, read_json, write_json, write_text
 
-TREC_COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
+RUN_COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,115 +103,87 @@ class Ranking:
         arrays = (open_array(folder / f"{name}.npy") for name in ("rows", "scores"))
         return cls(info["query_ids"], *arrays, info.get("passages"))
 
-    def to_trec(self, path: Path, passage_ids: Sequence[str], tag: str, *, strict: bool = False) -> None:
-        """Write a TREC run file; padding is left out.
 
-        Scores get nine significant digits, which give every float32 back unchanged. Programs like trec_eval ignore the
-        rank and sort by score, equal scores by passage id: for these there is `strict`.
+def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:
+    """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out.
 
-        Args:
-            path: file to write, in one step.
-            passage_ids: ids of the collection in row order.
-            tag: name of the run, one word.
-            strict: write `depth - rank` as score, so that a program that re-sorts sees our order.
+    Scores get nine significant digits, which give every float32 back unchanged. Programs like trec_eval ignore the rank
+    and sort by score, equal scores by passage id.
 
-        Raises:
-            InputError: an id or the tag is empty or holds white space, which the format cannot carry.
-        """
-        path, rows = Path(path), np.asarray(self.rows)
-        used = np.flatnonzero(np.bincount(rows[rows >= 0]))
-        ids = pa.chunked_array(id_chunks(passage_ids), pa.string())
-        names = dict(zip(used.tolist(), ids.take(pa.array(used)).to_pylist(), strict=True))
-        for word in (tag, *self.query_ids, *names.values()):
-            if word.split() != [word]:
-                raise InputError(f"{word!r} is not one word", where=path, fix="Use ids and a tag without white space.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.draft")
-        with draft.open("w", encoding="utf-8") as file:
-            for query, line, scores in zip(self.query_ids, rows, self.scores, strict=True):
-                filled = line[line >= 0].tolist()  # padding stands at the end
-                values = range(self.depth, 0, -1) if strict else scores.tolist()
-                file.writelines(
-                    f"{query} Q0 {names[row]} {rank} {value:.9g} {tag}\n"
-                    for rank, (row, value) in enumerate(zip(filled, values, strict=False), 1)
-                )
-        draft.replace(path)
+    Args:
+        ranking: what is to be written.
+        path: file to write, in one step.
+        passage_ids: ids of the collection in row order.
+        tag: name of the run, one word.
 
-    @classmethod
-    def from_trec(cls, path: Path, passage_ids: Sequence[str], *, query_ids: Sequence[str] | None = None) -> "Ranking":
-        """Read a TREC run file.
-
-        The order is made from the scores as float32 (descending, then row ascending), as readers of the format do;
-        the rank column must hold numbers but is not used.
-
-        Args:
-            path: the run file.
-            passage_ids: ids of the collection in row order.
-            query_ids: queries wanted, in this order; one without a line gets an empty ranking. All of the file if
-                None, in order of appearance.
-
-        Raises:
-            InputError: with the line, for a line without six fields, an unknown passage, a score that is not a
-                finite number, or a passage named twice for a query.
-
-        Example:
-            >>> import tempfile
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = Path(folder) / "run.txt"
-            ...     _ = path.write_text("q1 Q0 b 1 2.5 mine\\nq1 Q0 a 2 1.0 mine\\n")
-            ...     Ranking.from_trec(path, ["a", "b"]).rows.tolist()
-            [[1, 0]]
-        """
-        table = _read_trec(path := Path(path))
-        table["row"] = rows_of(table["passage"].tolist(), passage_ids)
-        _refuse(path, table["row"] < 0, table["passage"], "passage is not in the collection")
-        _refuse(path, table.duplicated(["query", "row"]), table["passage"], "passage is named twice for its query")
-        queries = list(query_ids) if query_ids is not None else list(dict.fromkeys(table["query"]))
-        table["place"] = pd.Index(queries, dtype=object).get_indexer(table["query"].astype(object))
-        table = table[table["place"] >= 0].sort_values(["place", "score", "row"], ascending=[True, False, True])
-        place = table["place"].to_numpy()
-        rank = np.arange(len(place)) - np.searchsorted(place, place)
-        rows = np.full((len(queries), int(rank.max(initial=-1)) + 1), -1, np.int32)
-        scores = np.full(rows.shape, -np.inf, np.float32)
-        rows[place, rank], scores[place, rank] = table["row"], table["score"]
-        return cls(queries, rows, scores, len(passage_ids))
-
-
-def _read_trec(path: Path) -> pd.DataFrame:
-    """The lines of a run file, scores in float32."""
+    Raises:
+        InputError: an id or the tag holds a blank, which the format cannot carry.
+    """
+    query, rank = np.nonzero(ranking.rows >= 0)
+    passages = pa.chunked_array(id_chunks(passage_ids), pa.string()).take(pa.array(ranking.rows[query, rank]))
+    names = np.array(ranking.query_ids, object)[query]
+    columns = (names, "Q0", passages.to_pylist(), rank + 1, ranking.scores[query, rank], tag)
+    table = pd.DataFrame(dict(zip(RUN_COLUMNS, columns, strict=True)))
     try:
-        table = pd.read_csv(
-            path,
-            sep=r"\s+",
-            header=None,
-            names=TREC_COLUMNS,
-            index_col=False,
-            dtype=str,
-            keep_default_na=False,  # "NA" is a passage like any other
-            skip_blank_lines=False,
-            quoting=csv.QUOTE_NONE,
-            encoding="utf-8",
-        )
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, fix="Check the path.") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise InputError(f"not six fields a line ({error})", where=path, fix="Check the line.") from None
-    _refuse(path, pd.Series([table.empty]), pd.Series([path.name]), "the file holds no line")
-    _refuse(path, table["tag"].isna() | (table["tag"] == ""), table["query"], "line has fewer than six fields")
-    scores, ranks = (pd.to_numeric(table[name], errors="coerce") for name in ("score", "rank"))
-    # The order is that of the stored float32 scores: two that differ only beyond it are a tie, decided by row.
+        text = table.to_csv(sep=" ", header=False, index=False, float_format="%.9g", quoting=csv.QUOTE_NONE, lineterminator="\n")
+    except csv.Error:
+        raise InputError("an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks.") from None
+    write_text(Path(path), text)
+
+
+def read_run(path: Path, passage_ids: Sequence[str], *, query_ids: Sequence[str] | None = None) -> Ranking:
+    """Read a TREC run file.
+
+    The order is made from the scores as float32 (descending, then row ascending), as readers of the format do; the rank
+    is not read.
+
+    Args:
+        path: the run file.
+        passage_ids: ids of the collection in row order.
+        query_ids: queries wanted, in this order; one without a line gets an empty ranking. All of the file if None, in
+            order of appearance.
+
+    Raises:
+        InputError: with the line, for a line without six fields, an unknown passage, a score that is not a finite
+            number, or a passage named twice for a query.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "run.txt"
+        ...     _ = path.write_text("q1 Q0 b 1 2.5 mine\\nq1 Q0 a 2 1.0 mine\\n")
+        ...     read_run(path, ["a", "b"]).rows.tolist()
+        [[1, 0]]
+    """
+    options = {"sep": r"\s+", "header": None, "names": RUN_COLUMNS, "index_col": False, "dtype": str}
+    options |= {"keep_default_na": False, "skip_blank_lines": False, "quoting": csv.QUOTE_NONE}  # "NA" is a passage too
+    try:
+        table = pd.read_csv(path, **options)
+    except (OSError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise InputError(f"no run file of six fields a line ({error})", where=path, fix="Check path and line.") from None
+    # The order is that of float32: two scores that differ only beyond it are a tie, decided by row.
     with np.errstate(over="ignore"):
-        scores = scores.astype(np.float32)
-    _refuse(path, ~np.isfinite(scores), table["score"], "score is not a finite number")
-    _refuse(path, ranks.isna(), table["rank"], "rank is not a number")
-    return table.assign(score=scores)
-
-
-def _refuse(path: Path, wrong: pd.Series, what: pd.Series, problem: str) -> None:
-    if wrong.any():
-        line = int(np.asarray(wrong).argmax())
-        where = f"{path} line {line + 1}"
-        raise InputError(f"{problem}: {what.iloc[line]!r}", where=where, fix="Correct or remove the line.")
+        table["score"] = pd.to_numeric(table["score"], errors="coerce").astype(np.float32)
+    table["row"] = rows_of(table["passage"].tolist(), passage_ids)
+    problems = {
+        "the file holds no line": pd.Series([table.empty]),
+        "fewer than six fields": table["tag"].isna() | (table["tag"] == ""),
+        "the score is not a finite number": ~np.isfinite(table["score"]),
+        "the passage is not in the collection": table["row"] < 0,
+        "the passage is named twice for its query": table.duplicated(["query", "row"]),
+    }
+    for problem, wrong in problems.items():
+        if wrong.any():
+            raise InputError(problem, where=f"{path} line {wrong.argmax() + 1}", fix="Correct or remove the line.")
+    queries = list(query_ids) if query_ids is not None else list(dict.fromkeys(table["query"]))
+    table["place"] = pd.Index(queries, dtype=object).get_indexer(table["query"].astype(object))
+    table = table[table["place"] >= 0].sort_values(["place", "score", "row"], ascending=[True, False, True])
+    place = table["place"].to_numpy()
+    rank = np.arange(len(place)) - np.searchsorted(place, place)
+    rows = np.full((len(queries), int(rank.max(initial=-1)) + 1), -1, np.int32)
+    scores = np.full(rows.shape, -np.inf, np.float32)
+    rows[place, rank], scores[place, rank] = table["row"], table["score"]
+    return Ranking(queries, rows, scores, len(passage_ids))
 
 
 def open_array(path: Path) -> np.ndarray:

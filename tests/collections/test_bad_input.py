@@ -19,7 +19,7 @@ GOOD = '{"_id": "p1", "text": "One."}\n{"_id": "p2", "text": "Two."}\n{"_id": "p
 ASKED = '{"_id": "q1", "text": "one"}\n{"_id": "q2", "text": "two"}\n'
 ADDED_LINES = {
     "malformed line": ("corpus", '{"_id": "p5", "text": ', "corpus.jsonl line 4: not a JSON object"),
-    "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: a JSON object is expected, not a list"),
+    "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: not a JSON object (a list instead)"),
     "missing _id": ("corpus", '{"text": "x"}', "corpus.jsonl line 4: field _id is missing"),
     "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: passage id ' ' is empty"),
     "number as _id": ("corpus", '{"_id": 5, "text": "x"}', "corpus.jsonl line 4: field _id is a whole number"),
@@ -36,10 +36,10 @@ ADDED_LINES = {
     "position over 64 bit": ("corpus", '{"_id": "p5", "text": "x", "position": 9223372036854775808}', "beyond 64 bits"),
     "number of 5,000 digits": ("corpus", '{"_id": "p5", "text": "x", "position": ' + "9" * 5000 + "}", "not a JSON"),
     "deep JSON": ("corpus", '{"_id": ' + "[" * 100_000, "corpus.jsonl line 4: not a JSON object"),
-    "null": ("corpus", "null", "corpus.jsonl line 4: a JSON object is expected, not null"),
+    "null": ("corpus", "null", "corpus.jsonl line 4: not a JSON object (null instead)"),
     "empty passage": ("corpus", '{"_id": "p5", "text": " \\n"}', "corpus.jsonl line 4: passage 'p5' is empty"),
-    "same passage id": ("corpus", '{"_id": "p2", "text": "x"}', "line 4: duplicate passage id 'p2', first seen in line 2"),
-    "same passage text": ("corpus", '{"_id": "p5", "text": "Two."}', "'p5' repeats title and text of line 2"),
+    "same passage id": ("corpus", '{"_id": "p2", "text": "x"}', "corpus.jsonl line 2. Remove one of the two"),
+    "same passage text": ("corpus", '{"_id": "p5", "text": "Two."}', "corpus.jsonl line 2 (1 such in all)"),
     "same query id": ("queries", '{"_id": "q1", "text": "x"}', "queries.jsonl line 3: duplicate query id 'q1'"),
     "empty query": ("queries", '{"_id": "q3", "text": ""}', "queries.jsonl line 3: query 'q3' is empty"),
     "missing query text": ("queries", '{"_id": "q3"}', "queries.jsonl line 3: field text is missing"),
@@ -54,8 +54,8 @@ ADDED_LINES = {
     "four columns": ("qrels", "q1\t0\tp2\t1", "dev.tsv line 3: 'q1\\t0\\tp2\\t1' is no judgement"),
 }
 MISSING = {
-    "no passages": ({"corpus": ""}, "corpus.jsonl: there is no passage in it"),
-    "no judgements": ({"qrels": {"dev": []}}, "dev.tsv: there is no judgement in it"),
+    "no passages": ({"corpus": ""}, "collection tiny: there is no passage in it"),
+    "no judgements": ({"qrels": {"dev": []}}, "collection tiny, split dev: there is no judgement in it"),
     "no queries file": ({"queries": None}, "there are qrels but no queries.jsonl"),
     "no corpus file": ({"corpus": None}, "no corpus.jsonl or corpus.jsonl.gz"),
 }
@@ -104,7 +104,7 @@ def test_truncated_gzip_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     path = folder / "corpus.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
-    assert "corpus.jsonl.gz after line" in (text := message(folder, cache)) and "cut off or damaged" in text
+    assert "corpus.jsonl.gz line" in (text := message(folder, cache)) and "cut off or damaged behind this line" in text
 
 
 def test_plain_text_under_a_packed_name_is_named(beir_folder, cache):
