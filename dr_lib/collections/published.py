@@ -22,6 +22,10 @@ PREFIX = "ir_datasets:"
 TITLES = ("title", "document_title", "headline")
 TEXTS = ("text", "body", "abstract", "contents")
 DOCUMENTS = ("parent_doc_id", "msmarco_document_id")
+WITHOUT_NETWORK = (
+    "Connect to the network once, or put the files that ir_datasets asks for under IR_DATASETS_HOME (by default"
+    " ~/.ir_datasets); or give a folder in BEIR layout."
+)
 
 
 def source(id_: str) -> Source:
@@ -68,14 +72,8 @@ def _rows(name: str, read: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[str
         for number, row in enumerate(read(ir_datasets.load(name)), start=1):
             yield f"{PREFIX}{name} row {number}", row
     except (OSError, RuntimeError, EOFError) as error:
-        raise InputError(
-            f"its files could not be had ({type(error).__name__}: {str(error)[:200]})",
-            where=PREFIX + name,
-            fix=(
-                "Connect to the network once, or put the files that ir_datasets asks for under IR_DATASETS_HOME "
-                "(by default ~/.ir_datasets); or give a folder in BEIR layout."
-            ),
-        ) from error
+        problem = f"its files could not be had ({type(error).__name__}: {str(error)[:200]})"
+        raise InputError(problem, where=PREFIX + name, fix=WITHOUT_NETWORK) from error
 
 
 def _first(row: Any, names: tuple[str, ...]) -> str | None:

@@ -97,10 +97,7 @@ def _from_hub(hub: str) -> Iterator[Question]:
             rows = datasets.load_dataset(hub, split=name)
         except (OSError, ValueError, RuntimeError) as error:
             problem = f"the data could not be had ({type(error).__name__}: {str(error)[:160]})"
-            fix = (
-                "Connect to the network once; or put train-v1.1.json and dev-v1.1.json, or the collection in BEIR "
-                "layout, into a folder named squad under DR_DATA."
-            )
+            fix = "Connect to the network once; or put train-v1.1.json and dev-v1.1.json into the folder squad under DR_DATA."
             raise InputError(problem, where=f"collection squad ({hub}, {name})", fix=fix) from error
         for row in rows:
             answers = tuple(map(_one_line, row["answers"]["text"]))

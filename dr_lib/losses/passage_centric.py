@@ -75,8 +75,7 @@ def pair(
     temperature: float = 1.0,
     normalise: bool = False,
     candidates: Candidates = "released",
-    passage_ids: Tensor | None = None,
-    known_positives: Tensor | None = None,
+    **known: Tensor | None,
 ) -> Tensor:
     """`(1 - alpha) * query-centric + alpha * passage-centric` (equation 6); fine-tuning is the case `alpha=0`.
 
@@ -87,8 +86,7 @@ def pair(
         temperature: scores are divided by it; above 0 (PAIR uses none, that is 1).
         normalise: compare by cosine; otherwise by inner product (PAIR).
         candidates: negatives of the passage-centric part, see `passage_centric`.
-        passage_ids: `[batch * n]` int64; copies of a positive are then no negatives.
-        known_positives: `[batch, batch * n]` bool, True where a passage is relevant for a query.
+        known: `passage_ids` and `known_positives`, which passages are no negatives, as for both parts.
 
     Returns:
         Float32 scalar.
@@ -100,12 +98,7 @@ def pair(
         0.3133
     """
     check_share(alpha, "alpha")
-    shared: dict[str, Any] = {
-        "temperature": temperature,
-        "normalise": normalise,
-        "passage_ids": passage_ids,
-        "known_positives": known_positives,
-    }
+    shared: dict[str, Any] = {"temperature": temperature, "normalise": normalise, **known}
     about_queries = contrastive(queries, passages, blocks="query_passage", **shared)
     if alpha == 0:
         return about_queries

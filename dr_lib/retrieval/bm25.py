@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import Stemmer
-from bm25s.tokenization import Tokenizer
+from bm25s.stopwords import STOPWORDS_EN
 from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError, check_share
+from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.stages import stage
@@ -52,7 +52,6 @@ class Bm25:
         title: bool = True,
         k1: float = 0.9,
         b: float = 0.4,
-        language: str = "english",
         progress: bool = True,
     ) -> "Bm25":
         """Index a collection.
@@ -66,21 +65,19 @@ class Bm25:
             title: put the title before the text.
             k1: saturation of repeated words, at least 0.
             b: share of length normalisation, in [0, 1].
-            language: name of a Snowball stemmer; stop words are those of `bm25s` for it.
             progress: show a bar.
 
         Raises:
-            InputError: no passage, a rate out of range, or an unknown language.
+            InputError: no passage.
 
         Example:
             >>> texts = Dataset.from_dict({"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]})
             >>> Bm25.build(texts, progress=False).search(["dogs"], k=2).rows.tolist()
             [[1, -1]]
         """
-        check_share(b, "b")
         if len(texts) == 0:
             raise InputError("there is no passage to index", where="bm25", fix="Give a collection with passages.")
-        words = _Words(language)
+        words = _Words()
         chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", disable=not progress)
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]
         if folder is None:
@@ -88,7 +85,7 @@ class Bm25:
         with fresh_folder(Path(folder)) as draft:
             _weigh(counts, len(words.stems), k1, b, draft)
             write_json(draft / "words.json", list(words.stems))
-            write_json(draft / "bm25.json", {"title": title, "language": language, "passages": len(texts)})
+            write_json(draft / "bm25.json", {"title": title, "passages": len(texts)})
         return cls.open(folder)
 
     @classmethod
@@ -100,7 +97,7 @@ class Bm25:
         """
         folder = Path(folder)
         info, arrays = read_json(folder / "bm25.json"), [open_array(folder / f"{name}.npy") for name in ARRAYS]
-        words = _Words(info["language"], read_json(folder / "words.json"))
+        words = _Words(read_json(folder / "words.json"))
         weights = sparse.csr_matrix(tuple(arrays), shape=(len(words.stems), info["passages"]), copy=False)
         return cls(weights, words, title=info["title"])
 
@@ -174,13 +171,9 @@ class Bm25:
 class _Words(dict):
     """From a word as it is written to the number of its stem, -1 for a stop word; stems are numbered as they come."""
 
-    def __init__(self, language: str, stems: Sequence[str] = ()):
-        try:
-            self._stem = Stemmer.Stemmer(language).stemWord
-            super().__init__(dict.fromkeys(Tokenizer(stopwords=language).stopwords, -1))
-        except (KeyError, ValueError):
-            known = ", ".join(Stemmer.algorithms())
-            raise InputError(f"no stemmer or stop words for {language!r}", where="language", fix=f"Known: {known}.") from None
+    def __init__(self, stems: Sequence[str] = ()):
+        super().__init__(dict.fromkeys(STOPWORDS_EN, -1))
+        self._stem = Stemmer.Stemmer("english").stemWord
         self.stems = {stem: number for number, stem in enumerate(stems)}
 
     def __missing__(self, word: str) -> int:

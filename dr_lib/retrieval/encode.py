@@ -9,8 +9,9 @@ SimLM encodes in half precision and keeps vectors as float32. Page of the book: 
 import copy
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +97,7 @@ def encode(
         bar.update(sum(map(len, batches[:done])))
         try:
             # A GPU works on the next batch while the last one's vectors are fetched and written.
-            for rows, vectors in _one_ahead(map(vectors_of, batches[done:])):
+            for (rows, vectors), _ in pairwise(chain(map(vectors_of, batches[done:]), [None])):
                 values = vectors.cpu().numpy().astype(dtype)
                 if not np.isfinite(values).all():
                     row = rows[(~np.isfinite(values).all(axis=1)).argmax()]
@@ -128,17 +129,6 @@ def _unfinished(draft: Path, note: Path, key: str) -> tuple[np.memmap | None, in
         return None, 0
 
 
-def _one_ahead(items: Iterable) -> Iterator:
-    """The items in order, each only when the next one has been started."""
-    waiting = None
-    for item in items:
-        if waiting is not None:
-            yield waiting
-        waiting = item
-    if waiting is not None:
-        yield waiting
-
-
 @contextmanager
 def evaluating(model: nn.Module, precision: str) -> Iterator[nn.Module]:
     """A model without gradients, in evaluation mode, in a precision of `encode`; the caller's own is left as it was."""
@@ -162,18 +152,10 @@ def _weights_digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def encode_passages(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
-    """The passages of a store as vectors, laid out as the encoder's own settings say; further arguments of `encode`."""
-    its = encoder.settings
-    layout = {"max_length": its.passage_length, "title": its.title, "normalise": its.normalise}
-    return encode(encoder, store, path, tokens_per_batch=machine.encoding_budget(), **layout, **options)
-
-
 def encode_queries(encoder: DenseEncoder, store: TokenStore, path: Path, **options: Any) -> np.ndarray:
-    """The queries of a store as vectors, likewise."""
-    its = encoder.settings
-    layout = {"max_length": its.query_length, "title": "none", "side": its.query_side, "normalise": its.normalise}
-    return encode(encoder, store, path, tokens_per_batch=machine.encoding_budget(), **layout, **options)
+    """The queries of a store as vectors, laid out as the encoder's own settings say; further arguments of `encode`."""
+    own = {"normalise": encoder.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
+    return encode(encoder, store, path, **encoder.settings.queries, **own, **options)
 
 
 @stage(resumable=True)
@@ -189,7 +171,8 @@ def vectors(folder: Path, encoder: Path, passages: Path, *, dtype: str = "float3
     places = [encoder / "passage_model", encoder / "model", encoder]
     place = next(one for one in places if (one / "dense.json").is_file())
     model = DenseEncoder.from_pretrained(place, device=machine.device())
-    encode_passages(model, TokenStore.open(passages / "store"), folder / "vectors.npy", dtype=dtype)
+    own = {"normalise": model.settings.normalise, "tokens_per_batch": machine.encoding_budget(), "dtype": dtype}
+    encode(model, TokenStore.open(passages / "store"), folder / "vectors.npy", **model.settings.passages, **own)
 
 
 @stage()

@@ -165,8 +165,7 @@ def negatives(
             owners = np.repeat(np.arange(len(new)), [len(rows) for rows in new])
             np.save(folder / "positives.npy", np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32))
         positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
-    options = {"depth": depth, "random_negatives": random_negatives, "seed": seed}
-    options |= {} if keep is None else {"keep": keep}
+    options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
     drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")

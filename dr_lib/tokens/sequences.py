@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Slice, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.layout import Slice, TokenBatch, Truncated, concat_runs, padded_length, to_batch, truncate
 from dr_lib.tokens.store import TokenStore
 
 

@@ -23,8 +23,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.stages import stage
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Side, Slice, Title, padded_length, to_batch, truncate, values_to_batch
+from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate, values_to_batch
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
 FORMAT = "dr_lib token store 2"
@@ -149,11 +148,9 @@ class TokenStore:
         """Raise `InputError` that names both digests if the store was built with another tokenizer."""
         digest = tokenizer_digest(tokenizer)
         if digest != self.tokenizer:
-            raise InputError(
-                f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}",
-                where=self.folder,
-                fix="Build the store again with this tokenizer, or load the one it was built with.",
-            )
+            problem = f"built with tokenizer {self.tokenizer[:16]}, not with the given {digest[:16]}"
+            fix = "Build the store again with this tokenizer, or load the one it was built with."
+            raise InputError(problem, where=self.folder, fix=fix)
 
     def lengths(self, max_length: int, title: Title = "pair", **_: Any) -> np.ndarray:
         """Sequence lengths `[n]` int64 after truncation, special tokens included; no other argument changes them."""

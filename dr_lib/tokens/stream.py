@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.tokens.batch import TokenBatch
-from dr_lib.tokens.layout import Title, padded_length
+from dr_lib.tokens.layout import Title, TokenBatch, padded_length
 from dr_lib.tokens.store import TokenStore, TokenValues
 
 Window = Literal["first", "random"]
@@ -103,11 +102,8 @@ class BatchStream:
         values: TokenValues | None = None,
     ):
         if tokens_per_batch < max_length:
-            raise InputError(
-                f"budget of {tokens_per_batch} cannot hold one sequence of {max_length}",
-                where="tokens_per_batch",
-                fix="Raise the budget or lower max_length.",
-            )
+            problem = f"budget of {tokens_per_batch} cannot hold one sequence of {max_length}"
+            raise InputError(problem, where="tokens_per_batch", fix="Raise the budget or lower max_length.")
         self.store, self.values, self.seed, self.window = store, values, seed, window
         self.tokens_per_batch = tokens_per_batch
         self._layout = {"max_length": max_length, "title": title, "pad_to_multiple": pad_to_multiple}

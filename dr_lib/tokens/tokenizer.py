@@ -104,11 +104,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> PreTrainedT
     singles = _single_pieces(source)
     least = len(SPECIAL) + len(singles)
     if vocab_size < least:
-        raise InputError(
-            f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)} single characters",
-            where="vocab_size",
-            fix=f"Ask for at least {least}.",
-        )
+        problem = f"{vocab_size} pieces cannot hold {len(SPECIAL)} special tokens and {len(singles)} single characters"
+        raise InputError(problem, where="vocab_size", fix=f"Ask for at least {least}.")
     characters = [piece for piece in singles if len(piece) == 1]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,

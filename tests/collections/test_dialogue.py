@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dr_lib import collections
-from dr_lib.collections import CandidateSet, Exchange, load_candidates, made_dialogues, made_sentence_pairs, read_exchanges
+from dr_lib.collections import CandidateSet, load_candidates, made_dialogues, made_sentence_pairs
+from dr_lib.collections.dialogue import Exchange, read_exchanges
 from dr_lib.errors import InputError
 from dr_lib.evaluation import load_nlu
 from dr_lib.places import data_root

@@ -6,7 +6,8 @@ import pytest
 import torch
 from ir_measures import RR
 
-from dr_lib.collections import CandidateSet, Exchange
+from dr_lib.collections import CandidateSet
+from dr_lib.collections.dialogue import Exchange
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings
 from dr_lib.evaluation.dialogue import evaluate_candidates, rank_candidates

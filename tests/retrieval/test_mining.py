@@ -22,19 +22,6 @@ def positives(made: Ranking, ranks: tuple[int, ...]) -> list[np.ndarray]:
     return [made.rows[query, list(ranks)].astype(np.int64) for query in range(len(made))]
 
 
-@pytest.mark.parametrize("passages", [500, 100_000])
-def test_list_holds_the_top_without_positives_and_random_rest(passages):
-    made = ranking(30, 60, passages)
-    drawn = mine_negatives(made, positives(made, (0, 7, 55)), passages=passages, depth=40, random_negatives=10)
-    assert drawn.shape == (30, 50) and drawn.dtype == np.int32
-    for rows, line in zip(made.rows, drawn, strict=True):
-        top = [row for i, row in enumerate(rows.tolist()) if i not in (0, 7, 55)][:40]
-        assert set(top) <= set(line.tolist())
-        extra = set(line.tolist()) - set(top)
-        assert len(extra) == 10 and not extra & set(rows.tolist())
-        assert min(line) >= 0 and max(line) < passages
-
-
 def test_keep_draws_from_the_whole_depth():
     made = ranking(400, 50, 1000)
     drawn = mine_negatives(made, positives(made, (0,)), passages=1000, depth=40, keep=8, random_negatives=0)
@@ -43,22 +30,6 @@ def test_keep_draws_from_the_whole_depth():
     assert set(ranks.tolist()) == set(range(1, 41))
     counts = np.bincount(ranks, minlength=41)[1:]
     assert abs(counts / 400 - 0.2).max() < 0.08
-
-
-def test_short_ranking_is_filled_up_with_random_passages():
-    made = Ranking(["a"], np.array([[4, 2, -1, -1]]), np.array([[2.0, 1.0, -np.inf, -np.inf]]))
-    drawn = mine_negatives(made, [np.array([2])], passages=1000, depth=4, random_negatives=2)
-    assert drawn.shape == (1, 6) and len(set(drawn[0].tolist())) == 6
-    assert 4 in drawn and 2 not in drawn and (drawn >= 0).all()
-
-
-def test_small_collection_gives_what_it_has_and_fills_with_minus_one():
-    made = ranking(5, 6, 12)
-    drawn = mine_negatives(made, positives(made, (0,)), passages=12, depth=4, random_negatives=20)
-    for rows, line in zip(made.rows, drawn, strict=True):
-        outside = set(range(12)) - set(rows.tolist())
-        assert set(line.tolist()) == set(rows[1:5].tolist()) | outside | {-1}
-        assert (line[:10] >= 0).all() and (line[10:] == -1).all()
 
 
 def test_order_is_random_and_random_negatives_are_spread():
@@ -76,19 +47,11 @@ def test_draws_repeat_with_the_seed_and_differ_without():
     assert (first == again).all() and (first != other).any()
 
 
-def test_random_negatives_are_never_positives_outside_the_ranking():
-    made = ranking(50, 5, 40)
-    outside = [np.setdiff1d(np.arange(40), rows)[:25] for rows in made.rows]
-    drawn = mine_negatives(made, outside, passages=40, depth=5, random_negatives=10)
-    for barred, line in zip(outside, drawn, strict=True):
-        assert not set(barred.tolist()) & set(line.tolist())
-        assert len(set(line.tolist())) == 15
-
-
 def test_lists_hold_what_the_rules_allow_over_random_rankings():
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        passages, queries, width = int(rng.integers(1, 80)), int(rng.integers(1, 9)), int(rng.integers(1, 40))
+        passages = 100_000 if seed % 10 == 0 else int(rng.integers(1, 80))
+        queries, width = int(rng.integers(1, 9)), int(rng.integers(1, 40))
         rows = np.full((queries, width), -1)
         for line in rows:
             count = int(rng.integers(0, min(passages, width) + 1))

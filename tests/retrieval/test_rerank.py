@@ -88,13 +88,6 @@ def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order
         assert np.isfinite(found.scores[query]).sum() == len(old)
 
 
-def test_equal_scores_are_ordered_by_row(stores, encoder, ranking):
-    nn.init.zeros_(encoder.model.classifier.weight)
-    found = rerank(encoder, ranking, encoder.crossing(*stores), top=4, **OPTIONS)
-    assert found.rows[0, :4].tolist() == sorted(ranking.rows[0, :4].tolist())
-    assert found.rows[0, 4:].tolist() == ranking.rows[0, 4:].tolist()
-
-
 def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder):
     crossing = encoder.crossing(*stores)
     examples = Examples.of([3, 0], [[7], [1, 2]], [[9, 30], [5, -1]], passages=40)
