@@ -18,8 +18,6 @@ from dr_lib.lab.recipe import (
     Recipe,
     RedditPairsSettings,
     RerankingSettings,
-    few_shot_sweep,
-    hard_negative_sweep,
     recipe_at,
     recipe_for,
 )

@@ -4,6 +4,8 @@ Page of the book: practice/own-corpus. The embedded base model is notebooks/scal
 three stages, so that another size of model shares vocabulary and tokens.
 """
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +22,7 @@ from dr_lib import collections, models, objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
-from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place
+from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import locate
 from dr_lib.settings import Settings
@@ -82,13 +84,16 @@ class Checkpoint:
         return {"name": self.name, **digests, "shape": self.shape._asdict()}
 
 
-def open_collection(name: str, allow_duplicates: bool = False) -> Collection:
-    """Load a collection; a second call in a process gives the same object, unless its files have changed."""
-    return _open_collection(name, allow_duplicates, _fingerprint(places.find_data(name)))
+def open_collection(name: str) -> Collection:
+    """Load a whole collection, see `open_sample`."""
+    return open_sample(CollectionSettings(name=name))
 
 
 def open_sample(settings: CollectionSettings) -> Collection:
-    """The collection of a recipe, cut to the sizes it names."""
+    """The collection of a recipe, cut to the sizes it names.
+
+    A second call in a process gives the same object, unless its files have changed.
+    """
     return _open_sample(settings, _fingerprint(places.find_data(settings.name)))
 
 
@@ -102,7 +107,8 @@ def open_checkpoint(name: str) -> Checkpoint:
         InputError: there is nothing usable under that name.
     """
     if name.endswith((".yaml", ".yml")):
-        recipe = BaseRecipe.load(_recipe_file(name))
+        path = Path(name).expanduser()  # as seen from here, else from the project's root: a notebook may run anywhere
+        recipe = BaseRecipe.load(path if path.exists() else places.project_root() / path)
         shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
         made = base_stage(recipe)
         return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
@@ -138,16 +144,12 @@ def _fingerprint(path: Path | None) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
 
 
-@lru_cache(maxsize=8)
-def _open_collection(name: str, allow_duplicates: bool, _: object) -> Collection:
-    return collections.load(name, allow_duplicates=allow_duplicates)
-
-
-@lru_cache(maxsize=8)
-def _open_sample(settings: CollectionSettings, fingerprint: Any) -> Collection:
-    collection = _open_collection(settings.name, settings.allow_duplicates, fingerprint)
-    sizes = settings.sample_sizes()
-    return collection.sample(**sizes) if sizes else collection
+@lru_cache(maxsize=16)
+def _open_sample(settings: CollectionSettings, fingerprint: object) -> Collection:
+    if sizes := settings.sample_sizes():
+        whole = CollectionSettings(name=settings.name, allow_duplicates=settings.allow_duplicates)
+        return _open_sample(whole, fingerprint).sample(**sizes)
+    return collections.load(settings.name, allow_duplicates=settings.allow_duplicates)
 
 
 @lru_cache(maxsize=8)
@@ -157,12 +159,6 @@ def _open_checkpoint(place: str, _: object) -> Checkpoint:
     tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
     name = Path(place).name if is_place(place) else place
     return Checkpoint(name, Shape(*sizes), Data(place, model_digest(place)), tokenizer)
-
-
-def _recipe_file(name: str) -> Path:
-    """A base recipe as seen from here, else from the project's root (a notebook may run anywhere)."""
-    path = Path(name).expanduser()
-    return path if path.exists() else places.project_root() / path
 
 
 def _hub_revision(name: str) -> str:
@@ -237,11 +233,7 @@ class BaseRecipe(Settings):
 
     def portable(self) -> dict[str, Any]:
         """All keys as plain JSON values, with the last part in place of a path."""
-        values = self.model_dump(mode="json")
-        for source in values["sources"]:
-            if is_place(source["name"]):
-                source["name"] = Path(source["name"]).expanduser().resolve().name
-        return values
+        return without_places(self.model_dump(mode="json"))
 
 
 def base_stage(recipe: BaseRecipe) -> Stage:
@@ -333,19 +325,16 @@ def measure(objective: objectives.Objective, batches: BatchStream, seed: int) ->
     Returns:
         `loss` and the other scalars by name, `perplexity` (exp of `loss`) and the number of `tokens` read.
     """
-    device = next(objective.parameters()).device
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(device := next(objective.parameters()).device).manual_seed(seed)
     objective.eval()
-    sums: dict[str, float] = {}
-    total = 0
+    sums: Counter[str] = Counter()
     for step in range(batches.steps_per_epoch):
         batch = batches.batch(step).to(device)
         tokens = int(batch.attention_mask.sum())
-        total += tokens
-        for name, value in objective(batch, generator).items():
-            sums[name] = sums.get(name, 0.0) + tokens * float(value)
+        sums.update({name: tokens * float(value) for name, value in objective(batch, generator).items()}, tokens=tokens)
+    total = sums.pop("tokens")
     means = {name: value / total for name, value in sums.items()}
-    return means | {"perplexity": float(torch.exp(torch.tensor(means["loss"]))), "tokens": total}
+    return means | {"perplexity": math.exp(means["loss"]), "tokens": total}
 
 
 def base_text(
@@ -388,7 +377,7 @@ def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None = None) -> Path:
-    """Train a base model, or find it trained, and copy it with its record to a folder.
+    """Train a base model, or find it trained, and copy it to a folder with a record of how it was made.
 
     Args:
         recipe: what it is made from.
@@ -402,35 +391,24 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
     made = cache.get(last)
     if to is None:
         return made / "model"
-    with fresh_folder(to) as draft:
-        for file in (made / "model").iterdir():
-            (draft / file.name).write_bytes(file.read_bytes())  # bytes alone: safetensors writes files for one user
-        write_json(draft / "record.json", base_record(recipe, made, cache.manifest(last)))
-    return to
-
-
-def base_record(recipe: BaseRecipe, made: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """How a base model was made: recipe, text with digests, loss curve, held-out loss, times, machine, commit."""
-    log = training_log(made / "log.json")
-    texts = [(source, open_collection(source.name)) for source in recipe.sources]
-    return {
+    manifest, log, text = cache.manifest(last), training_log(made / "log.json"), []
+    for source in recipe.sources:
+        collection, splits = open_collection(source.name), list(source.without_documents_of)
+        facts = {"name": collection.name, "digest": collection.digest, "without_documents_of": splits}
+        text.append(facts | {"passages": len(allowed_rows(collection, splits)[0])})
+    record = {
         "recipe": recipe.portable(),
         "recipe_digest": json_digest(recipe.portable()),
-        "key": manifest["key"],
-        "code": manifest["code"],
-        "text": [
-            {
-                "name": text.name,
-                "digest": text.digest,
-                "without_documents_of": list(source.without_documents_of),
-                "passages": len(allowed_rows(text, source.without_documents_of)[0]),
-            }
-            for source, text in texts
-        ],
+        **{name: manifest[name] for name in ("key", "code", "created")},
+        "text": text,
         "curve": log.pop("curve"),
         "held_out": read_json(made / "held_out.json"),
         "training": log,
         "machine": machine.machine_facts(),
         "commit": commit(),
-        "created": manifest["created"],
     }
+    with fresh_folder(to) as draft:
+        for file in (made / "model").iterdir():
+            (draft / file.name).write_bytes(file.read_bytes())  # bytes alone: safetensors writes files for one user
+        write_json(draft / "record.json", record)
+    return to

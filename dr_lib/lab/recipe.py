@@ -5,7 +5,7 @@ machine; a scale file (notebooks/scales) overrides what a smaller one needs. `po
 things lie on this machine; what lies there enters the keys of stages by its content.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -387,20 +387,16 @@ class Recipe(Settings):
 
         Keys that are None are left out, so that a new one changes no digest where it is not used.
         """
-        return _without_places(self.model_dump(mode="json", exclude_none=True))
+        return without_places(self.model_dump(mode="json", exclude_none=True))
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of `portable`."""
         return json_digest(self.portable())
 
-    def to_yaml(self) -> str:
-        """The recipe as YAML text, every key spelled out."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
     def save(self, path: Path) -> None:
-        """Write `to_yaml` to a file."""
-        write_text(path, self.to_yaml())
+        """Write the recipe to a YAML file, every key spelled out."""
+        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
     @classmethod
     def load(cls, path: Path) -> "Recipe":
@@ -446,57 +442,6 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
     return recipe_for(_laid_over(start, overrides or {}), collection)
 
 
-def few_shot_sweep(recipe: Recipe, shares: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0)) -> dict[str, Recipe]:
-    """The same recipe with fewer and fewer training queries, a smaller share lying inside each larger one.
-
-    Args:
-        recipe: its pre-training is shared by all.
-        shares: of the training queries, in (0, 1]; the default is MASTER's Figure 3.
-
-    Example:
-        >>> sweep = few_shot_sweep(Recipe())
-        >>> list(sweep), sweep["5%"].few_shot, sweep["100%"] == Recipe()
-        (['5%', '10%', '20%', '50%', '100%'], 0.05, True)
-    """
-    return {f"{share:.3%}".replace(".000", ""): recipe.with_(few_shot=share if share < 1 else None) for share in shares}
-
-
-def hard_negative_sweep(
-    recipe: Recipe, negatives: Sequence[int], *, hold: Literal["epochs", "steps"] = "epochs"
-) -> dict[str, Recipe]:
-    """More hard negatives a query, smaller batches, and the same number of negatives a query in all (CDMAE Figure 4).
-
-    With a batch of `B` queries and `N` passages for each (one of them relevant), a query has `B * N - 1` negatives,
-    of which `N - 1` are hard ones of its own. `N` grows, `B` shrinks, and `B * N` stays that of `recipe`. The count
-    is exact for the loss over queries and passages alone, so the recipes have `finetuning.blocks` "query_passage".
-
-    Args:
-        recipe: its `finetuning.batch_queries` and `finetuning.negatives` give `B * N`.
-        negatives: the values of `N - 1`; each `N` must divide `B * N`, and leave two queries or more.
-        hold: what else stays equal. "epochs": all see the queries as often (the paper trains three epochs), so a small
-            batch makes more steps, and more passages are read in all. "steps": the same steps, the same cost.
-
-    Raises:
-        InputError: a number that does not divide the total.
-
-    Example:
-        >>> start = Recipe(finetuning={"steps": 100, "batch_queries": 64, "negatives": 1})
-        >>> {label: one.finetuning.steps for label, one in hard_negative_sweep(start, [1, 3, 7]).items()}
-        {'1 hard, batch 64': 100, '3 hard, batch 32': 200, '7 hard, batch 16': 400}
-    """
-    options = recipe.finetuning
-    total, sweep = options.batch_queries * (options.negatives + 1), {}
-    for number in negatives:
-        batch, left = divmod(total, number + 1)
-        if left or batch < 2 or number < 0:
-            fix = f"Give numbers that are one less than a divisor of {total}, up to {total // 2 - 1}."
-            raise InputError(f"{number} hard negatives do not share out {total} passages", where="negatives", fix=fix)
-        steps = round(options.steps * options.batch_queries / batch) if hold == "epochs" else options.steps
-        changes = {"negatives": number, "batch_queries": batch, "steps": steps, "blocks": "query_passage"}
-        sweep[f"{number} hard, batch {batch}"] = recipe.with_(**{f"finetuning__{k}": v for k, v in changes.items()})
-    return sweep
-
-
 def is_place(name: str) -> bool:
     """Whether a name is a path on this machine, which no record may hold.
 
@@ -507,10 +452,10 @@ def is_place(name: str) -> bool:
     return Path(name).expanduser().exists() or name.startswith((".", "/", "~"))
 
 
-def _without_places(value: Any, key: str = "") -> Any:
-    """A dumped recipe in which every path is cut to its last part."""
+def without_places(value: Any, key: str = "") -> Any:
+    """Plain values of settings in which every path is cut to its last part."""
     if isinstance(value, dict):
-        return {name: _without_places(one, name) for name, one in value.items()}
+        return {name: without_places(one, name) for name, one in value.items()}
     if isinstance(value, str) and key in ("name", "base", "generator", "model", "file", "folder") and is_place(value):
         return Path(value).expanduser().resolve().name
     return value

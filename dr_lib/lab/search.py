@@ -86,22 +86,18 @@ class Searcher:
             InputError: an empty query, or `k` below 1.
         """
         check_queries(queries, k)
-        rankings = {name: system(queries, k) for name, system in self.systems.items()}
-        return [self._result(row, query, rankings) for row, query in enumerate(queries)]
+        rankings, results = {name: system(queries, k) for name, system in self.systems.items()}, []
+        for row, query in enumerate(queries):
+            grades = self._judged.get(query.strip())
+            relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
+            found = {name: self._hits(one.rows[row], one.scores[row], grades or {}) for name, one in rankings.items()}
+            results.append(Result(query, relevant, found))
+        return results
 
-    def _result(self, row: int, query: str, rankings: Mapping[str, Ranking]) -> Result:
-        grades = self._judged.get(query.strip())
-        hits = {name: self._hits(ranking.rows[row], ranking.scores[row], grades) for name, ranking in rankings.items()}
-        return Result(query, None if grades is None else sum(grade > 0 for grade in grades.values()), hits)
-
-    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int] | None) -> list[Hit]:
-        found = rows[rows >= 0].tolist()
-        passages = self.collection.passages[found]
+    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int]) -> list[Hit]:
+        passages = self.collection.passages[rows[rows >= 0].tolist()]
         columns = zip(passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False)
-        return [
-            Hit(rank, name, title, text, score, (grades or {}).get(name))
-            for rank, (name, title, text, score) in enumerate(columns, 1)
-        ]
+        return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
 
 
 def check_queries(queries: Sequence[str], k: int) -> None:
@@ -180,9 +176,10 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
 
 def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
-    query_side = Path(models.get("query-encoder") or models["retriever"])
-    passage_side = Path(models.get("passage-encoder") or models["retriever"])
-    check_model(query_side, "dense.json"), check_model(passage_side, "dense.json")
+    sides = [Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder")]
+    for folder in sides:
+        check_model(folder, "dense.json")
+    query_side, passage_side = sides
     vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
     encoder = DenseEncoder.from_pretrained(query_side, device=machine.device())
 

@@ -3,9 +3,6 @@
 Page of the book: reference/status.
 """
 
-from collections import Counter
-from pathlib import Path
-
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.lab.records import Record, commits_since, load_records
@@ -20,24 +17,25 @@ def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
         verify: compare all files of all stages with their checksums (reads everything).
         cache: default the cache of this machine.
     """
-    return [*stage_lines(cache or Cache(), verify), "", *record_lines()]
+    lines = stage_lines(cache := cache or Cache()) + (damage_lines(cache) if verify else [])
+    for title, root in (("of this machine", places.cache_root() / "records"), ("in the book", places.records_root())):
+        folders = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name != "ids"]
+        records = [record for folder in folders for record in load_records(folder)]
+        lines += ["", f"records {title}: {len(records)}", *(f"  {describe(record)}" for record in records)]
+    return lines
 
 
-def stage_lines(cache: Cache, verify: bool = False) -> list[str]:
+def stage_lines(cache: Cache) -> list[str]:
     """Finished stages by kind with their size and building time, then those under way or left by a killed run."""
-    manifests = cache.manifests()
-    count, size, seconds = Counter(), Counter(), Counter()
-    for manifest in manifests:
-        kind = manifest["kind"]
-        count[kind] += 1
-        seconds[kind] += manifest["seconds"]
-        size[kind] += sum(file["bytes"] for file in manifest["files"].values())
-    lines = [f"stages in {cache.root}: {len(manifests)} finished"]
-    lines += [
-        f"  {kind}: {count[kind]}, {size[kind] / 2**20:,.1f} MB, built in {spell_seconds(seconds[kind])}" for kind in sorted(count)
-    ]
-    lines += [f"  unfinished: {path.name}" for path in sorted(cache.root.glob("*.partial"))]
-    return lines + (damage_lines(cache) if verify else [])
+    by_kind: dict[str, list[dict]] = {}
+    for manifest in cache.manifests():
+        by_kind.setdefault(manifest["kind"], []).append(manifest)
+    lines = [f"stages in {cache.root}: {sum(map(len, by_kind.values()))} finished"]
+    for kind, made in sorted(by_kind.items()):
+        size = sum(file["bytes"] for manifest in made for file in manifest["files"].values())
+        seconds = spell_seconds(sum(manifest["seconds"] for manifest in made))
+        lines.append(f"  {kind}: {len(made)}, {size / 2**20:,.1f} MB, built in {seconds}")
+    return [*lines, *(f"  unfinished: {path.name}" for path in sorted(cache.root.glob("*.partial")))]
 
 
 def damage_lines(cache: Cache) -> list[str]:
@@ -50,16 +48,6 @@ def damage_lines(cache: Cache) -> list[str]:
             except InputError as error:
                 lines.append(f"  DAMAGED: {error}")
     return lines or ["  every file has its checksum"]
-
-
-def record_lines() -> list[str]:
-    """Records of this machine and of the book, with the commits to `dr_lib` since each was made."""
-    lines = []
-    for title, root in (("of this machine", places.cache_root() / "records"), ("in the book", places.records_root())):
-        found = [record for folder in sorted(_folders(root)) for record in load_records(folder)]
-        lines.append(f"records {title}: {len(found)}")
-        lines += [f"  {describe(record)}" for record in found]
-    return lines
 
 
 def describe(record: Record) -> str:
@@ -87,7 +75,3 @@ def age(record: Record) -> str:
         other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
     commits = "commit unknown here" if since is None else f"{since} commits to dr_lib since"
     return f"{other}; {commits}{changed}"
-
-
-def _folders(root: Path) -> list[Path]:
-    return [path for path in root.glob("*") if path.is_dir() and path.name != "ids"]

@@ -1,4 +1,4 @@
-"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps; scales and sweeps."""
+"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps; scales."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
-from dr_lib.lab import BaseRecipe, Recipe, few_shot_sweep, hard_negative_sweep, recipe_at, recipe_for
+from dr_lib.lab import BaseRecipe, Recipe, recipe_at, recipe_for
 
 SCALE_FILES = places.project_root() / "notebooks" / "scales"
 SCALES = ("smoke", "laptop", "gpu", "paper")
@@ -224,34 +224,3 @@ def test_a_base_recipe_refuses_unknown_keys_too():
         BaseRecipe(name="tiny", sources=[{"name": "squad", "documents": "train"}])
     with pytest.raises(InputError, match="sources"):
         BaseRecipe(name="tiny", sources=[])
-
-
-# Sweeps -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_whole_set_of_a_few_shot_sweep_is_the_plain_recipe():
-    sweep = few_shot_sweep(Recipe(), [0.025, 0.1, 1.0])
-    assert [(label, one.few_shot) for label, one in sweep.items()] == [("2.500%", 0.025), ("10%", 0.1), ("100%", None)]
-
-
-@pytest.mark.parametrize("hold", ["epochs", "steps"])
-def test_hard_negatives_grow_at_an_equal_total(hold):
-    start = Recipe(finetuning={"steps": 32, "batch_queries": 64, "negatives": 31})
-    options = [one.finetuning for one in hard_negative_sweep(start, [1, 7, 31, 63], hold=hold).values()]
-    assert {one.batch_queries * (one.negatives + 1) for one in options} == {2048}
-    assert {one.blocks for one in options} == {"query_passage"}
-    held = [one.steps * one.batch_queries if hold == "epochs" else one.steps for one in options]
-    assert len(set(held)) == 1
-
-
-@pytest.mark.parametrize("number", [2, 127, 5000])
-def test_a_number_of_hard_negatives_that_does_not_fit_is_refused(number):
-    with pytest.raises(InputError, match="one less than a divisor"):
-        hard_negative_sweep(Recipe(finetuning={"batch_queries": 64, "negatives": 1}), [number])
-
-
-@pytest.mark.parametrize("task, values", [("nlu", {"task": "cola", "folder": "here"}), ("dialogue", {"folder": "here"})])
-def test_the_settings_of_a_task_say_what_is_measured(task, values):
-    assert Recipe().with_(**{f"evaluation__{task}": values}).evaluation.kind == task
-    with pytest.raises(InputError, match=f'kind "{task}" and settings of that name go together'):
-        Recipe().with_(evaluation__kind=task)
