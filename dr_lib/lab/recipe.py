@@ -456,6 +456,8 @@ def without_places(value: Any, key: str = "") -> Any:
     """Plain values of settings in which every path is cut to its last part."""
     if isinstance(value, dict):
         return {name: without_places(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [without_places(one, key) for one in value]
     if isinstance(value, str) and key in ("name", "base", "generator", "model", "file", "folder") and is_place(value):
         return Path(value).expanduser().resolve().name
     return value

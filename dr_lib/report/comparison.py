@@ -11,7 +11,7 @@ from statistics import median
 from IPython.display import HTML
 
 from dr_lib import places
-from dr_lib.evaluation import Claim, Interval, PairResult, Verdict, verdict
+from dr_lib.evaluation import Claim, Interval, PairResult, verdict
 from dr_lib.lab import Record, scores_by_label
 from dr_lib.report.figures import Series, intervals, named
 from dr_lib.report.measured import (
@@ -123,7 +123,9 @@ class Comparison:
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
                 p_values = corrected_tests(pairs, self.runs, self.measure)
-                columns["p (Holm)"] = [_p_value(p_values.get(pair)) for pair in pairs]
+                small = Markup("&lt; 0.0001", number=True)
+                spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
+                columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
             columns["smallest detectable"] = [least.get(pair) for pair in pairs]
         if len(columns) == 1:
             return NOTHING
@@ -158,17 +160,16 @@ class Comparison:
             measure: our measure for the claims' metric; None reads it from each claim.
         """
         scores = {label: scores_by_label(records)[records[0].label] for label, records in self.runs.items()}
-        rows = [_verdict_row(claim, verdict(claim, scores, measure=measure)) for claim in claims]
+        rows: list[list[Cell]] = []
+        for claim in claims:
+            found = verdict(claim, scores, measure=measure)
+            statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
+            word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
+            pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
+            rows.append([statement, badge(found.state), pairs, found.note or None])
         about = "The paper's claims against what was measured: 95 % intervals, Holm's correction over a claim's pairs."
         data = f" Measured: {spell_data(self.runs)}." if self.runs else ""
         return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about + data)
-
-
-def _verdict_row(claim: Claim, found: Verdict) -> list[Cell]:
-    statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
-    word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
-    pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
-    return [statement, badge(found.state), pairs, found.note or None]
 
 
 def _pair(pair: PairResult, word: str) -> str:
@@ -221,10 +222,10 @@ def _not_measured(study: str, number: int, caption: str) -> HTML:
 
 def page_of(study: str | None) -> str | None:
     """The page that runs a study, as "notebooks/simlm/table08_replace_rates"; None where there is none."""
-    root = places.project_root()
-    if study and (root / "notebooks" / f"{study.split('/')[0]}.ipynb").is_file():
-        return f"notebooks/{study.split('/')[0]}"
-    for path in sorted((root / "notebooks").glob(f"{study.split('/')[0]}/*.ipynb")) if study else []:
+    root, topic = places.project_root(), (study or "none").split("/")[0]
+    if (root / "notebooks" / f"{topic}.ipynb").is_file():
+        return f"notebooks/{topic}"
+    for path in sorted((root / "notebooks" / topic).glob("*.ipynb")):
         text = path.read_text(encoding="utf-8")
         if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
             return path.relative_to(root).with_suffix("").as_posix()
@@ -241,10 +242,6 @@ def _links(records: Sequence[Record]) -> Cell:
     """A link to the record of each seed."""
     links = [link(f"seed {record.seed}", f"{RECORDS}/{record.scale}/{record.file_name}").html for record in records]
     return Markup(", ".join(links)) if links else None
-
-
-def _p_value(value: float | None) -> Cell:
-    return None if value is None else Markup(f"{value:.4f}" if value >= 0.0001 else "&lt; 0.0001", number=True)
 
 
 def _in_words(series: Sequence[Series]) -> str:

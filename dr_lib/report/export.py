@@ -164,14 +164,17 @@ def card(
             "longest passage, pieces": settings.passage_length,
             "longest query in training, pieces": settings.query_length,
         }
-    task = "text-ranking" if ranks else "sentence-similarity"
+    task, made_from = "text-ranking" if ranks else "sentence-similarity", {}
+    if record:
+        data = record.data.get("trained_on", record.data["collection"])
+        made_from = {"datasets": [plain(data["name"])], "base_model": plain(record.data["base"]["name"])}
     about = ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag=task,
         license="other",
         license_name="see-licences-below",
         tags=["sentence-transformers", "transformers", "dense-retrieval"],
-        **_made_from(record),
+        **made_from,
     )
     values = {"name": name, "task": task, "settings": settings, "passage": passage, "facts": facts, "record": record}
     values |= {"licence": collection.licence if collection else UNKNOWN}
@@ -179,13 +182,6 @@ def card(
     values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
     functions = {"plain": plain, "fence": _fence, "rows": _rows}
     return ModelCard.from_template(about, template_path=str(TEMPLATE), **values, **_origin(record), **functions)
-
-
-def _made_from(record: Record | None) -> dict[str, Any]:
-    if record is None:
-        return {}
-    data = record.data.get("trained_on", record.data["collection"])
-    return {"datasets": [plain(data["name"])], "base_model": plain(record.data["base"]["name"])}
 
 
 def _origin(record: Record | None) -> dict[str, Any]:

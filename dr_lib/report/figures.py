@@ -16,7 +16,6 @@ from typing import NamedTuple
 import matplotlib as mpl
 import numpy as np
 from IPython.display import HTML
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -69,6 +68,10 @@ class Palette(NamedTuple):
     def live(self) -> str:
         """Colour of what this machine measured."""
         return self.series[1]
+
+    def line(self, number: int) -> dict[str, str]:
+        """Colour and dash of one of up to sixteen lines."""
+        return {"color": self.series[number % 8], "linestyle": "-" if number < 8 else "--"}
 
 
 BRIGHT = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
@@ -186,7 +189,10 @@ def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero
             axes.set(title=one.name, xlabel=one.unit, ylim=(-0.6, len(labels) - 0.4))
             axes.set_yticks(range(len(labels)), [tick(label) for label in reversed(labels)])
             axes.grid(visible=False, axis="y")
-            share_unit(axes, [other for other, two in zip(panels, filled, strict=True) if two.unit == one.unit])
+            first = next(panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit)
+            if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
+                axes.sharex(first)
+                axes.autoscale_view(scaley=False)
         panels[0].set_ylabel(rows)
         if by_family:
             dots = [Line2D([], [], marker="o", linestyle="", color=colours[name]) for name in families]
@@ -194,13 +200,6 @@ def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero
         return figure
 
     return show(draw, alt)
-
-
-def share_unit(axes: Axes, others: Sequence[Axes]) -> None:
-    """Let panels of one unit have one scale, so that equal lengths mean equal values."""
-    if axes is not others[0]:
-        axes.sharex(others[0])
-        axes.autoscale_view(scaley=False)
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
@@ -218,8 +217,7 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         figure = Figure(figsize=(7.2, 3.4), layout="constrained")
         axes = figure.subplots()
         for i, (label, (steps, values)) in enumerate(lines.items()):
-            colour, dash = palette.series[i % 8], "-" if i < 8 else "--"
-            axes.plot(steps, smoothed(values, smooth), dash, color=colour, linewidth=1.6, label=tick(label))
+            axes.plot(steps, smoothed(values, smooth), linewidth=1.6, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         return figure
@@ -272,14 +270,12 @@ def training_curves(
         places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
-                i = kinds.index(name)
-                style = {"color": palette.series[i % 8], "linestyle": "-" if i < 8 else "--", "linewidth": 1.3}
-                axes.plot(found["step"], smoothed(found[name], smooth), **style)
+                axes.plot(found["step"], smoothed(found[name], smooth), linewidth=1.3, **palette.line(kinds.index(name)))
             axes.set_title(tick(label), fontsize=9)
             axes.tick_params(labelsize=8, labelbottom=True)
         for empty in places[len(panels) :]:
             empty.set_visible(False)
-        lines = [Line2D([], [], color=palette.series[i % 8], linestyle="-" if i < 8 else "--") for i in range(len(kinds))]
+        lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
         words = [name.removesuffix(f"_{ending}").replace("_", " ") if name != ending else ending for name in kinds]
         figure.legend(lines, words, loc="outside right upper", fontsize=8)
         figure.supxlabel("training step", fontsize=9)
