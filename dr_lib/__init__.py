@@ -1,7 +1,7 @@
 """Dense retrieval, reproducible: five papers' methods, each one word apart, under equal budgets.
 
-The folders are the steps of the data's way, and imports run in this order only: collections -> tokens -> masking ->
-models, losses -> objectives -> training -> retrieval -> evaluation -> lab -> report.
+The folders are the steps of the data's way, and imports run in this order only: collections -> tokens -> masking,
+losses -> models -> training -> objectives, retrieval -> materials, evaluation -> lab -> report.
 """
 
 __version__ = "0.1.0"

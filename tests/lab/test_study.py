@@ -13,7 +13,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.lab import Study, StudyError
 from dr_lib.lab.study import versions_of
-from dr_lib.stages import Cache, Estimates, Stage
+from dr_lib.stages import Cache
 
 LABELS = {"first": {}, "mean": {"pooling": "mean"}, "float16": {"evaluation__vector_type": "float16"}}
 
@@ -193,35 +193,6 @@ def test_pending_runs_are_told_with_the_time_they_need(study, cache, capsys):
 def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
     study([], {"row": tiny_recipe}, minutes=0).run()
     assert "1 runs to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
-
-
-def manifest(kind: str, seconds: float, cost: float, family: str = "", resumed: bool = False) -> dict:
-    return {"kind": kind, "family": family, "seconds": seconds, "cost": cost, "resumed": resumed}
-
-
-def stage(kind: str, cost: float, family: str = "", **arguments) -> Stage:
-    def body(folder, **inputs): ...
-
-    body.__name__ = kind
-    return Stage(body, arguments).costs(cost, family)
-
-
-def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_out():
-    past = [manifest("train", 10, 100, "mlm"), manifest("train", 90, 100, "simlm"), manifest("train", 1, 100, "mlm", resumed=True)]
-    estimates = Estimates(past)
-    assert estimates.seconds(stage("train", 200, "mlm")) == 20
-    assert estimates.seconds(stage("train", 200, "simlm")) == 180
-    assert estimates.seconds(stage("train", 100, "new")) == 50
-    assert estimates.seconds(stage("other", 100)) is None
-
-
-def test_what_remains_counts_unfinished_stages_only(cache):
-    first = stage("tokens", 5.0)
-    last = stage("train", 10.0, passages=first)
-    estimates = Estimates([manifest("tokens", 5, 5), manifest("train", 30, 10)])
-    assert estimates.remaining([last, first], cache) == 35
-    cache.get(first)
-    assert estimates.remaining([last], cache) == 30
 
 
 # Executors ----------------------------------------------------------------------------------------------------------

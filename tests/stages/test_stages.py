@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from dr_lib.errors import InputError
-from dr_lib.stages import Cache, Data, Estimates, Stage, code_digest, read_manifest, stage
+from dr_lib.stages import Cache, Data, Estimates, Stage, read_manifest, stage
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -318,10 +318,23 @@ def test_code_edited_under_a_living_process_is_refused(tmp_path):
     assert "edited after the process had started" in done.stdout and "Restart the kernel" in done.stdout
 
 
-def test_estimates_scale_with_cost_inside_a_family(cache):
-    past = [{"kind": "count", "family": "f", "seconds": 10.0, "cost": 100.0, "resumed": False}]
-    one = count(words("a")).costs(300, "f")
-    assert Estimates(past).seconds(one) == 30.0
-    assert Estimates(past).remaining([one], cache) == 30.0
-    assert Estimates([]).remaining([one], cache) is None
-    assert code_digest(Cache) == code_digest(Cache)
+def manifest(kind: str, seconds: float, cost: float, family: str = "", resumed: bool = False) -> dict:
+    return {"kind": kind, "family": family, "seconds": seconds, "cost": cost, "resumed": resumed}
+
+
+def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_out():
+    past = [manifest("count", 10, 100, "mlm"), manifest("count", 90, 100, "simlm"), manifest("count", 1, 100, "mlm", resumed=True)]
+    estimates, one = Estimates(past), count(words("a"))
+    expected = {(200, "mlm"): 20, (200, "simlm"): 180, (100, "new"): 50}
+    assert {given: estimates.seconds(one.costs(*given)) for given in expected} == expected
+    assert estimates.seconds(words("a").costs(100)) is None
+
+
+def test_what_remains_counts_unfinished_stages_only(cache):
+    first = words("a").costs(5)
+    last = count(first).costs(10)
+    estimates = Estimates([manifest("words", 5, 5), manifest("count", 30, 10)])
+    assert estimates.remaining([last, first], cache) == 35
+    assert Estimates([]).remaining([last], cache) is None
+    cache.get(first)
+    assert estimates.remaining([last], cache) == 30
