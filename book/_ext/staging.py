@@ -8,6 +8,7 @@ together. What has the same content there as before keeps its time, and Sphinx r
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,9 @@ def generate(root: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "notebooks").symlink_to(root / "_build" / "executed")  # their times stand on the status page
-    subprocess.run([sys.executable, "book/_ext/generated_pages.py", folder], cwd=root, check=True)
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))  # the library of this checkout first
+    command = [sys.executable, "book/_ext/generated_pages.py", folder]
+    subprocess.run(command, cwd=root, check=True, env={**os.environ, "PYTHONPATH": path})
     key.write_text(behind_pages(root))
 
 
