@@ -4,38 +4,25 @@ The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and
 130). A text does not end before its length: one that ended at once would tell nothing. Page: ideas/generators.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
-from datasets import Dataset
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib import losses
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.materials.texts import ready, save_texts, spelled, uniform_numbers, writer_tokenizer
-from dr_lib.models import (
-    CausalDecoding,
-    Sampling,
-    end_of_text,
-    load_causal_lm,
-    load_masked_lm,
-    never_written,
-    new_causal_lm,
-    save_masked_lm,
-    write_texts,
-)
+from dr_lib.materials.texts import PassageWriter, ready, save_texts, writer_tokenizer
+from dr_lib.models import CausalDecoding, Sampling, end_of_text, load_causal_lm, load_masked_lm, new_causal_lm, save_masked_lm
 from dr_lib.stages import stage
-from dr_lib.tokens import TokenBatch, TokenStore, concat_runs, load_tokenizer, special_ids
+from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, special_ids
 from dr_lib.training import GeneratorTraining, machine, train
 
-Prompts = Callable[[np.ndarray], tuple[Tensor, Tensor]]
-CONTINUED = Sampling(top_p=0.9)
 MULTIPLE = 16
 
 
@@ -107,13 +94,13 @@ def continuations(
     store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
     model = ready(load_causal_lm(writer, device=machine.device()))
     check_room(model, prompt_tokens, new_tokens)
-    if public:
-        prompts = tokenised_prompts(collection.passages, words, prompt_tokens)
-    else:
-        prompts = stored_prompts(store, prompt_tokens)
-    choice = Sampling(top_p=top_p)
-    write = ContinuationWriter(model, words, prompts, new_tokens=new_tokens, choice=choice, seed=seed)
-    save_texts(folder, write, store, tokenizer, copies=1, title="continuations")
+
+    def begin(rows: np.ndarray) -> CausalDecoding:
+        ids, mask = prompts(collection.passages[rows]["text"], words, prompt_tokens)
+        return CausalDecoding(model, ids.to(model.device), mask.to(model.device))
+
+    options = {"copies": 1, "longest": new_tokens, "choice": Sampling(top_p=top_p), "may_end": False, "seed": seed}
+    save_texts(folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="continuations")
 
 
 class PackedText:
@@ -204,44 +191,6 @@ class ContinuationTraining(nn.Module):
         return {"loss": loss, "accuracy": torch.as_tensor(correct) / labels.numel()}
 
 
-class ContinuationWriter:
-    """Goes on once from each passage of a batch; see `texts.write_all`.
-
-    Args:
-        model: causal LM, in eval mode, on its device; in bfloat16 it writes fastest.
-        tokenizer: the model's own.
-        prompts: rows of passages -> ids `[batch, length]` padded on the left, and their mask.
-        new_tokens: tokens of every text.
-        choice: how tokens are drawn.
-        seed: of the draws.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Prompts,
-        *,
-        new_tokens: int,
-        choice: Sampling = CONTINUED,
-        seed: int = 0,
-    ):
-        self.model, self.tokenizer, self.prompts = model, tokenizer, prompts
-        self.new_tokens, self.choice, self.seed = new_tokens, choice, seed
-        vocab = model.get_output_embeddings().weight.shape[0]
-        self.forbidden = torch.tensor(never_written(tokenizer, vocab), device=model.device)
-
-    @torch.inference_mode()
-    def __call__(self, rows: np.ndarray) -> list[list[str]]:
-        """One continuation of each passage."""
-        device, end = self.model.device, end_of_text(self.tokenizer)
-        ids, mask = (tensor.to(device) for tensor in self.prompts(rows))
-        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, 1, self.new_tokens)).to(device)
-        decoding = CausalDecoding(self.model, ids, mask)
-        written = write_texts(decoding, uniform, self.choice, end=end, forbidden=self.forbidden)
-        return [[text] for text in spelled(self.tokenizer, written)]
-
-
 def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> None:
     """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes itself."""
     room = getattr(model.config, "max_position_embeddings", None)
@@ -251,27 +200,11 @@ def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> N
         raise InputError(problem, where="prompt_tokens", fix=fix)
 
 
-def stored_prompts(store: TokenStore, length: int) -> Prompts:
-    """The first `length` tokens of each body, for a model with the store's tokenizer."""
-
-    def read(rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        starts = store.text_offsets[rows]
-        counts = np.minimum(store.text_offsets[rows + 1] - starts, length)
-        return left_padded(concat_runs(store.text_ids, starts, counts), counts, store.special["sep"])
-
-    return read
-
-
-def tokenised_prompts(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> Prompts:
-    """The first `length` tokens of each body by a public model's own tokenizer."""
-    end = end_of_text(tokenizer)
-
-    def read(rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        coded = tokenizer(passages[rows]["text"], add_special_tokens=False, truncation=True, max_length=length)
-        counts = np.array([len(ids) for ids in coded["input_ids"]])
-        return left_padded(np.fromiter(chain.from_iterable(coded["input_ids"]), np.int64, counts.sum()), counts, end)
-
-    return read
+def prompts(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int) -> tuple[Tensor, Tensor]:
+    """The first `length` tokens of each text, ids and mask as of `left_padded`."""
+    coded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=length)["input_ids"]
+    counts = np.array([len(ids) for ids in coded])
+    return left_padded(np.fromiter(chain.from_iterable(coded), np.int64, counts.sum()), counts, end_of_text(tokenizer))
 
 
 def left_padded(flat: np.ndarray, counts: np.ndarray, end: int) -> tuple[Tensor, Tensor]:

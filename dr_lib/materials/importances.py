@@ -16,7 +16,7 @@ from dr_lib.materials.ngrams import NgramCounts
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, TokenValues
 
-Pmi = Literal["naive", "minseg", "per_order"]
+Pmi = Literal["naive", "minseg"]
 Edges = Literal["renorm", "zero"]
 
 
@@ -84,8 +84,8 @@ def average_mutual_information(
         room: `[words]`, words from each word to the end of its text, itself included.
         totals: occurrences of all n-grams of each order in the collection.
         pmi: information of an n-gram. `"naive"`: log p(n-gram) less the log p of its words (eq. 7 with more words);
-            `"per_order"`: that by n - 1; `"minseg"`: the least over all ways to cut it into shorter n-grams (Levine
-            et al. 2021), so that a strongly bound part does not count for the whole. All agree for two words.
+            `"minseg"`: the least over all ways to cut it into shorter n-grams (Levine et al. 2021), so that a strongly
+            bound part does not count for the whole. Both agree for two words.
         edges: at the ends of a text some n-grams do not exist. `"renorm"` averages over those that do, and a side
             without any takes the mean of the other; `"zero"` counts them as 0.
         floor: what an unknown n-gram counts, above 0. Never leave it out or give it no information: then what is left
@@ -101,7 +101,8 @@ def average_mutual_information(
         [3.008155, 3.008155, 3.008155]
     """
     length = len(counts)
-    found = _information(_log_shares(counts, totals, floor), pmi)
+    shares = _log_shares(counts, totals, floor)
+    found = _against_words(shares) if pmi == "naive" else _against_cuts(shares)
     begin, begins, end, ends = (np.zeros(len(room)) for _ in range(4))
     for n, values in enumerate(found, start=2):
         whole = (room >= n).astype(float)
@@ -125,19 +126,17 @@ def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: floa
     ]
 
 
-def _information(shares: list[np.ndarray], pmi: Pmi) -> list[np.ndarray]:
-    """Pointwise mutual information of the n-gram that begins at each word, by order from 2."""
-    if pmi == "minseg":
-        return _least_over_cuts(shares)
+def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
+    """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against single words."""
     parts, found = shares[0], []
     for n in range(2, len(shares) + 1):
         parts = parts + _later(shares[0], n - 1)
-        found.append((shares[n - 1] - parts) / {"naive": 1, "per_order": n - 1}[pmi])
+        found.append(shares[n - 1] - parts)
     return found
 
 
-def _least_over_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
-    """As `_information`, against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut."""
+def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
+    """The same against the likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut."""
     best, found = [shares[0]], []
     for n in range(2, len(shares) + 1):
         cut = np.max([shares[k - 1] + _later(best[n - k - 1], k) for k in range(1, n)], axis=0)

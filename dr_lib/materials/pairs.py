@@ -7,27 +7,24 @@ Formats of a file, told apart by what a row holds (reference: dpr-scale's loader
 - pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`, `question` and `passage`;
 - a table of tabs: question, passage.
 
-JSON comes as one object a line or as one array; all of it plain or .gz. A file is read row by row: in memory are 16
-bytes a text and nothing of the texts themselves. Page: ideas/generators.
+JSON comes as one object a line or as one array over many lines; all of it plain or .gz. A file is read line by line: in
+memory are 16 bytes a text and nothing of the texts themselves. Page: ideas/generators.
 """
 
-import gzip
 import json
 import re
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.collections import Collection, read_lines
+from dr_lib.collections import Collection, field_of, read_lines
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.materials.texts import open_strings
@@ -58,8 +55,13 @@ def file_pairs(folder: Path, file: Path, tokenizer: Path | str, *, limit: int | 
 
 @stage()
 def title_pairs(folder: Path, collection: Collection, tokenizer: Path | str) -> None:
-    """The same of a collection's titles, each asking for its body."""
-    write_json(folder / "counts.json", store_titles(collection.passages, folder, load_tokenizer(tokenizer)))
+    """The same of a collection's titles, each asking for its body, which stands there without it.
+
+    Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public files of it hold
+    title and body. All bodies under one title are known positives of it, so none of them is ever its negative.
+    """
+    rows = (PairRow(one["title"], (Context("", one["text"].strip()),)) for one in collection.passages)
+    write_json(folder / "counts.json", store_pairs(rows, folder, load_tokenizer(tokenizer)))
 
 
 # What is stored -----------------------------------------------------------------------------------------------------
@@ -130,7 +132,8 @@ def store_pairs(
         queries.finalize()
         passages.finalize()
     if not asked:
-        raise InputError("no row with a question and a passage", where=folder, fix="Look at the file.")
+        fix = "Look at the file of pairs, or take a collection whose passages have titles."
+        raise InputError("no row with a question and a passage", where=folder, fix=fix)
     query_rows, first_queries = distinct_rows(np.frombuffer(asked, np.int64))
     passage_rows, first_passages = distinct_rows(np.frombuffer(answering, np.int64))
     stored = (("queries", first_queries, ("text",)), ("passages", first_passages, ("title", "text")))
@@ -151,40 +154,6 @@ def store_pairs(
     examples.save(folder / "examples")
     counts = {"rows": len(asked) + left_out, "left_out": left_out, "queries": len(examples)}
     return counts | {"passages": len(first_passages), "pairs": len(examples.positives)}
-
-
-def store_titles(passages: Dataset, folder: Path, tokenizer: PreTrainedTokenizerFast, *, progress: bool = True) -> dict[str, int]:
-    """Write `queries/` (distinct titles), `passages/` (bodies without their titles) and `examples/`.
-
-    Oguz et al. 2022 pre-train on 200 million posts and comments of Reddit (section 3.1.2); public files of it hold
-    title and body. All bodies under one title are known positives of it, so none of them is ever its negative.
-
-    Args:
-        passages: columns title and text.
-        folder: an existing folder.
-        tokenizer: of the model that will read them.
-        progress: show the tokenizer's bar.
-
-    Returns:
-        Counts: rows, left_out (no title or no body), queries, passages, pairs.
-
-    Raises:
-        InputError: fewer than two distinct titles, which leave nothing to tell apart.
-    """
-    titles, bodies = ([text.strip() for text in passages[name]] for name in ("title", "text"))
-    rows = np.flatnonzero([bool(title and body) for title, body in zip(titles, bodies, strict=True)])
-    hashes = (text_hash(titles[row].casefold()) for row in rows)
-    query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
-    if len(first) < 2:
-        fix = "Name a file of pairs (makers.reddit_pairs.file), or take a collection whose passages have titles."
-        raise InputError(f"{len(first)} distinct titles", where="reddit_pairs", fix=fix)
-    chosen = passages.select(rows)
-    TokenStore.build(chosen.select(first), tokenizer, folder / "queries", columns=("title",), progress=progress)
-    TokenStore.build(chosen, tokenizer, folder / "passages", columns=("text",), progress=progress)
-    examples = group_examples(query_of, np.arange(len(rows)), passages=len(rows))
-    examples.save(folder / "examples")
-    counts = {"rows": len(titles), "left_out": len(titles) - len(rows), "queries": len(examples)}
-    return counts | {"passages": len(rows), "pairs": len(rows)}
 
 
 # What is read -------------------------------------------------------------------------------------------------------
@@ -222,66 +191,55 @@ def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array as it is."""
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Check the path.")
-    if not _is_table(path) and _first_character(path) == "[":
-        yield from _array_items(path)
+    lines = read_lines(path)
+    for number, (where, first) in enumerate(lines, start=1):
+        if first.strip():
+            break
+    else:
         return
-    yield from ((where, line) for where, line in read_lines(path) if line.strip())
+    if first.lstrip().startswith("[") and not _is_table(path):
+        yield from _array_items(path, number, first, lines)
+    else:
+        yield where, first
+        yield from ((where, line) for where, line in lines if line.strip())
 
 
 def _is_table(path: Path) -> bool:
     return re.search(r"\.tsv(\.gz)?$", path.name) is not None
 
 
-def _first_character(path: Path) -> str:
-    """The first character of a file that is no white space; "" where there is none."""
-    with _open_text(path) as file:
-        while text := file.read(4096):
-            if text.strip():
-                return text.lstrip()[0]
-    return ""
+def _array_items(path: Path, line: int, text: str, lines: Iterator[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    """The items, with their places, of the one array that begins in a line and goes on in others (DPR's training data)."""
+    decoder, place = json.JSONDecoder(), text.index("[") + 1
+    while True:
+        start = SPACE.match(text, place).end()  # type: ignore[union-attr]
+        line, place = line + text.count("\n", place, start), start
+        if text[place : place + 1] == "]":
+            return
+        try:
+            item, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            # Mostly the item only goes on in lines not read yet: read as much again, so that no text is tried often.
+            cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
+            if more := _next_lines(lines, max(CHUNK, len(text) - place)) if cut else "":
+                text, place = text[place:] + more, 0
+                continue
+            problem = "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
+            at = line + text.count("\n", place, getattr(error, "pos", place))
+            raise InputError(problem, where=f"{path} line {at}", fix="Copy the file again, or mend it.") from None
+        yield f"{path} line {line}", item
+        line, place = line + text.count("\n", place, end), end
 
 
-@contextmanager
-def _open_text(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file, plain or .gz; broken compression or encoding, whenever met, ends in `InputError`."""
-    packed = path.suffix == ".gz"
-    try:
-        with gzip.open(path, "rt", encoding="utf-8-sig") if packed else path.open(encoding="utf-8-sig") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 ({error.reason})", where=path, fix="Save the file as UTF-8.") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        fix = "Copy or compress it again."
-        raise InputError(f"the gzip file is cut off or damaged ({error})", where=path, fix=fix) from None
-
-
-def _array_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """The items of the one array that a file of any size holds (DPR's training data), with their places."""
-    decoder = json.JSONDecoder()
-    with _open_text(path) as file:
-        text = file.read(CHUNK)
-        while "[" not in text:  # white space before it, however much
-            text = file.read(CHUNK)
-        place = text.index("[") + 1
-        line = 1 + text.count("\n", 0, place)
-        while True:
-            start = SPACE.match(text, place).end()  # type: ignore[union-attr]
-            line, place = line + text.count("\n", place, start), start
-            if text[place : place + 1] == "]":
-                return
-            try:
-                item, end = decoder.raw_decode(text, place)
-            except (ValueError, RecursionError) as error:
-                # Mostly the item only goes on behind what was read: read as much again, so that no text is tried often.
-                cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
-                if more := file.read(max(CHUNK, len(text) - place)) if cut else "":
-                    text, place = text[place:] + more, 0
-                    continue
-                problem = "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
-                at = line + text.count("\n", place, getattr(error, "pos", place))
-                raise InputError(problem, where=f"{path} line {at}", fix="Copy the file again, or mend it.") from None
-            yield f"{path} line {line}", item
-            line, place = line + text.count("\n", place, end), end
+def _next_lines(lines: Iterator[tuple[str, str]], size: int) -> str:
+    """The next lines, each with the end of the line before, as far as needed for so many characters."""
+    parts: list[str] = []
+    for _, line in lines:
+        parts.append("\n" + line)
+        size -= len(parts[-1])
+        if size <= 0:
+            break
+    return "".join(parts)
 
 
 def _parse(raw: Any, path: Path, where: str) -> PairRow:
@@ -323,7 +281,7 @@ def _contexts(record: Record, name: str, where: str) -> tuple[Context, ...]:
     if not isinstance(given, list) or not all(isinstance(context, dict) for context in given):
         fix = "Give objects with title and text."
         raise InputError(f"field {name} is not a list of passages", where=where, fix=fix)
-    return tuple(Context(_text(one, "title", where, needed=False), _text(one, "text", where)) for one in given)
+    return tuple(Context(_text(one, "title", where, default=""), _text(one, "text", where)) for one in given)
 
 
 def _joined(record: Record, name: str, where: str) -> str:
@@ -336,13 +294,8 @@ def _texts(record: Record, name: str, where: str) -> list[str]:
     return [_text({name: one}, name, where) for one in (given if isinstance(given, list) else [given])]
 
 
-def _text(record: Record, name: str, where: str, needed: bool = True) -> str:
-    value = record.get(name)
-    if value is None and not needed:
-        return ""
-    if not isinstance(value, str):
-        problem = f"field {name} is missing" if value is None else f"field {name} is {type(value).__name__}, not a text"
-        raise InputError(problem, where=where, fix=f"Give {name} as a text.")
+def _text(record: Record, name: str, where: str, default: str | None = None) -> str:
+    value = field_of(record, name, str, where, default)
     if SURROGATE.search(value):
         problem = f"field {name} holds half of a surrogate pair, which no UTF-8 file can hold"
         raise InputError(problem, where=where, fix="Write the whole character.")

@@ -16,7 +16,7 @@ takes the answer's place:
 Page: ideas/generators.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,24 +26,13 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from tqdm.auto import tqdm
-from transformers import EncoderDecoderModel, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import EncoderDecoderModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.materials.texts import Texts, ready, save_texts, spelled, uniform_numbers, writer_tokenizer
-from dr_lib.models import (
-    DenseEncoder,
-    Sampling,
-    Seq2seqDecoding,
-    end_of_text,
-    load_masked_lm,
-    load_seq2seq,
-    never_written,
-    new_seq2seq,
-    save_masked_lm,
-    write_texts,
-)
+from dr_lib.materials.texts import PassageWriter, Texts, ready, save_texts, writer_tokenizer
+from dr_lib.models import DenseEncoder, Sampling, Seq2seqDecoding, load_masked_lm, load_seq2seq, new_seq2seq, save_masked_lm
 from dr_lib.objectives import predict_tokens
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
 from dr_lib.stages import stage
@@ -61,9 +50,7 @@ from dr_lib.training import (
     training_examples,
 )
 
-Inputs = Callable[[np.ndarray], Mapping[str, Tensor]]
 Filter = Literal["none", "local", "global"]
-ASKED = Sampling(top_k=10)
 AT_ONCE = 16_384
 PAIRS_AT_ONCE = 1 << 22
 
@@ -140,20 +127,18 @@ def questions(
         public: the writer has a tokenizer of its own, of whatever kind.
     """
     store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
-    if public:
-        inputs = tokenised_inputs(collection.passages, words, layout.passage_length, layout.title)
-    else:
-        inputs = stored_inputs(store, layout.passage_length, layout.title)
-    write = QuestionWriter(
-        ready(load_seq2seq(writer, device=machine.device())),
-        words,
-        inputs,
-        copies=per_passage,
-        longest=layout.query_length,
-        choice=Sampling(top_k=top_k),
-        seed=seed,
-    )
-    save_texts(folder, write, store, tokenizer, copies=per_passage, title="questions")
+    model = ready(load_seq2seq(writer, device=machine.device()))
+
+    def begin(rows: np.ndarray) -> Seq2seqDecoding:
+        if public:
+            inputs = read_passages(collection.passages[rows], words, layout.passage_length, layout.title)
+        else:
+            inputs = store.batch(rows, **layout.passages, pad_to_multiple=16).model_inputs()
+        return Seq2seqDecoding(model, {name: part.to(model.device) for name, part in inputs.items()}, per_passage)
+
+    choice = Sampling(top_k=top_k)
+    options = {"copies": per_passage, "longest": layout.query_length, "choice": choice, "may_end": True, "seed": seed}
+    save_texts(folder, PassageWriter(model, words, begin, **options), store, tokenizer, title="questions")
 
 
 @stage(resumable=True)
@@ -248,64 +233,13 @@ class QuestionTraining(nn.Module):
         return {"loss": loss, "accuracy": accuracy}
 
 
-class QuestionWriter:
-    """Asks `copies` questions about each passage of a batch; see `texts.write_all`.
-
-    Args:
-        model: encoder-decoder, in eval mode, on its device; in bfloat16 it writes fastest.
-        tokenizer: the model's own.
-        inputs: rows of passages -> arguments of the encoder, `[batch, length]`.
-        copies: questions a passage.
-        longest: longest question in tokens.
-        choice: how tokens are drawn.
-        seed: of the draws.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        inputs: Inputs,
-        *,
-        copies: int,
-        longest: int,
-        choice: Sampling = ASKED,
-        seed: int = 0,
-    ):
-        self.model, self.tokenizer, self.inputs = model, tokenizer, inputs
-        self.copies, self.longest, self.choice, self.seed = copies, longest, choice, seed
-        self.end = end_of_text(tokenizer)
-        vocab = model.get_output_embeddings().weight.shape[0]
-        self.forbidden = torch.tensor(never_written(tokenizer, vocab, self.end), device=model.device)
-
-    @torch.inference_mode()
-    def __call__(self, rows: np.ndarray) -> list[list[str]]:
-        """The questions about some passages, by passage."""
-        inputs = {name: tensor.to(self.model.device) for name, tensor in self.inputs(rows).items()}
-        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(self.model.device)
-        decoding = Seq2seqDecoding(self.model, inputs, self.copies)
-        ids = write_texts(decoding, uniform, self.choice, end=self.end, forbidden=self.forbidden)
-        texts = spelled(self.tokenizer, ids)
-        return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
-
-
-def stored_inputs(store: TokenStore, length: int, title: Title) -> Inputs:
-    """Passages as the token store cuts them, for a model with the store's tokenizer."""
-    return lambda rows: store.batch(rows, max_length=length, title=title, pad_to_multiple=16).model_inputs()
-
-
-def tokenised_inputs(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int, title: Title) -> Inputs:
+def read_passages(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int, title: Title) -> Mapping[str, Tensor]:
     """Passages cut by a public model's own tokenizer, the title (unless ``"none"``) before the text."""
-
-    def read(rows: np.ndarray) -> Mapping[str, Tensor]:
-        chosen = passages[rows]
-        texts = chosen["text"]
-        if title != "none":
-            texts = [f"{head} {body}".strip() for head, body in zip(chosen["title"], texts, strict=True)]
-        coded = tokenizer(texts, truncation=True, max_length=length, padding=True, return_tensors="pt")
-        return {name: coded[name] for name in ("input_ids", "attention_mask")}
-
-    return read
+    texts = passages["text"]
+    if title != "none":
+        texts = [f"{head} {body}".strip() for head, body in zip(passages["title"], texts, strict=True)]
+    coded = tokenizer(texts, truncation=True, max_length=length, padding=True, return_tensors="pt")
+    return {name: coded[name] for name in ("input_ids", "attention_mask")}
 
 
 # Round trips --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
+from dr_lib.models import CausalDecoding, Sampling, Seq2seqDecoding, end_of_text, never_written, write_texts
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import hash64, machine
@@ -156,18 +157,59 @@ class Counts:
         return list(distinct.values())
 
 
-def save_texts(folder: Path, write: Writer, store: TokenStore, tokenizer: Path | str, *, copies: int, title: str) -> None:
+class PassageWriter:
+    """Writes texts about the passages of a batch; see `write_all`.
+
+    Args:
+        model: in eval mode, on its device; in bfloat16 it writes fastest.
+        tokenizer: the model's own.
+        begin: rows of passages -> the model with these passages read, `copies` times each.
+        copies: texts a passage.
+        longest: longest text in tokens.
+        choice: how tokens are drawn.
+        may_end: whether a text may end before that; it is never empty.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        begin: Callable[[np.ndarray], Seq2seqDecoding | CausalDecoding],
+        *,
+        copies: int,
+        longest: int,
+        choice: Sampling,
+        may_end: bool,
+        seed: int = 0,
+    ):
+        self.tokenizer, self.begin, self.choice, self.device = tokenizer, begin, choice, model.device
+        self.copies, self.longest, self.seed, self.end = copies, longest, seed, end_of_text(tokenizer)
+        vocab = model.get_output_embeddings().weight.shape[0]
+        forbidden = never_written(tokenizer, vocab, self.end if may_end else None)
+        self.forbidden = torch.tensor(forbidden, device=model.device)
+
+    @torch.inference_mode()
+    def __call__(self, rows: np.ndarray) -> list[list[str]]:
+        """The texts about some passages, by passage."""
+        # Every number is drawn by passage and place, so that neither batches nor a killed run change what is written.
+        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(self.device)
+        ids = write_texts(self.begin(rows), uniform, self.choice, end=self.end, forbidden=self.forbidden)
+        texts = spelled(self.tokenizer, ids)
+        return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
+
+
+def save_texts(folder: Path, write: PassageWriter, store: TokenStore, tokenizer: Path | str, *, title: str) -> None:
     """Write about every passage, drop empty and repeated texts, and keep the rest with their counts (`counts.json`).
 
     Args:
         folder: of a resumable stage.
-        write: as in `write_all`.
+        write: who writes.
         store: tokens of the passages.
         tokenizer: of the model that will read the texts.
-        copies: texts a passage.
         title: what is written, for the bar.
     """
-    counts, at_once = Counts(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // copies)
+    counts, at_once = Counts(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // write.copies)
     written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
     Texts.write(folder, ([counts.clean(own) for own in block] for block in written), load_tokenizer(tokenizer))
     write_json(folder / "counts.json", vars(counts))

@@ -44,7 +44,7 @@ class CdmaeSettings(EncoderDecoderSettings):
     noise: float = Field(1.0, ge=0)
     noise_scale: Literal["absolute", "relative"] = "absolute"
     window: int = Field(4, ge=2)
-    pmi: Literal["naive", "minseg", "per_order"] = "naive"
+    pmi: Literal["naive", "minseg"] = "naive"
     edges: Literal["renorm", "zero"] = "renorm"
     floor: float = Field(1.0, gt=0)
     ppmi: bool = False

@@ -13,7 +13,8 @@ from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import Pipeline, Recipe
-from dr_lib.materials import QuestionWriter, Texts, count_ngrams, write_importances
+from dr_lib.materials import Texts, count_ngrams, write_importances
+from dr_lib.materials.texts import PassageWriter
 from dr_lib.models import load_extra
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Stage
@@ -162,20 +163,20 @@ def test_killed_writing_goes_on_and_ends_in_the_same_texts(recipe, shared, monke
     monkeypatch.setattr("dr_lib.materials.texts.ROWS_AT_ONCE", {"cpu": 30})
     monkeypatch.setattr("dr_lib.materials.texts.BATCHES_PER_SHARD", 1)
     stage = replace(Pipeline(recipe).material("questions", per_passage=3), version=2)
-    calls, write = [], QuestionWriter.__call__
+    calls, write = [], PassageWriter.__call__
 
-    def killed(self: QuestionWriter, rows: np.ndarray) -> list[list[str]]:
+    def killed(self: PassageWriter, rows: np.ndarray) -> list[list[str]]:
         calls.append(len(rows))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return write(self, rows)
 
-    monkeypatch.setattr(QuestionWriter, "__call__", killed)
+    monkeypatch.setattr(PassageWriter, "__call__", killed)
     with pytest.raises(KeyboardInterrupt):
         shared.get(stage)
     folder = shared.get(stage)
     assert calls == [10] * 5  # four batches, the third of them begun twice
-    monkeypatch.setattr(QuestionWriter, "__call__", write)
+    monkeypatch.setattr(PassageWriter, "__call__", write)
     whole = shared.get(replace(stage, version=3))
     texts = [Texts.open(one).strings["text"][:] for one in (folder, whole)]
     assert texts[0] == texts[1] and not list(folder.glob("checkpoint-*"))

@@ -8,18 +8,10 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.materials.continuations import (
-    ContinuationTraining,
-    ContinuationWriter,
-    PackedText,
-    check_room,
-    stored_prompts,
-    tokenised_prompts,
-)
-from dr_lib.models import new_causal_lm, writers
+from dr_lib.materials.continuations import ContinuationTraining, PackedText, check_room, prompts
+from dr_lib.materials.texts import PassageWriter
+from dr_lib.models import CausalDecoding, Sampling, new_causal_lm, writers
 from dr_lib.tokens import TokenStore, special_ids
-
-continuations_module = sys.modules[check_room.__module__]
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +30,13 @@ def model(tiny_bert, tiny_tokenizer):
 
 
 @pytest.fixture
-def writer(model, tiny_tokenizer, store):
-    def make(**rest) -> ContinuationWriter:
-        return ContinuationWriter(model, tiny_tokenizer, stored_prompts(store, 30), **{"new_tokens": 7, **rest})
+def writer(model, tiny_tokenizer, rows):
+    def begin(chosen) -> CausalDecoding:
+        return CausalDecoding(model, *prompts(rows[chosen]["text"], tiny_tokenizer, 30))
+
+    def make(**rest) -> PassageWriter:
+        options = {"copies": 1, "longest": 7, "choice": Sampling(top_p=0.9), "may_end": False, **rest}
+        return PassageWriter(model, tiny_tokenizer, begin, **options)
 
     return make
 
@@ -61,12 +57,11 @@ def test_loss_is_the_mean_over_all_tokens_but_the_first_of_each_row(model, store
 @pytest.mark.parametrize("longest", [4, 30])
 def test_prompts_are_the_beginnings_of_the_bodies_after_an_end(rows, store, tiny_tokenizer, longest):
     wanted = np.array([3, 0, 5])
-    for prompts in (stored_prompts(store, longest), tokenised_prompts(rows, tiny_tokenizer, longest)):
-        ids, mask = prompts(wanted)
-        for row, passage in enumerate(wanted):
-            body = tiny_tokenizer(rows[int(passage)]["text"], add_special_tokens=False)["input_ids"][:longest]
-            assert ids[row][mask[row] == 1].tolist() == [3, *body]
-            assert mask[row].tolist() == sorted(mask[row].tolist())
+    ids, mask = prompts(rows[wanted]["text"], tiny_tokenizer, longest)
+    for row, passage in enumerate(wanted):
+        body = store.text_ids[store.text_offsets[passage] :][: min(longest, np.diff(store.text_offsets)[passage])]
+        assert ids[row][mask[row] == 1].tolist() == [3, *body.tolist()]
+        assert mask[row].tolist() == sorted(mask[row].tolist())
 
 
 def test_texts_do_not_depend_on_what_is_written_beside_them(writer):
@@ -82,8 +77,8 @@ def test_a_text_has_its_full_length_and_no_special_token(writer, monkeypatch):
         seen.append(writers.write_texts(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(continuations_module, "write_texts", spy)
-    assert [len(own) for own in writer(new_tokens=25)(np.arange(6))] == [1] * 6
+    monkeypatch.setattr(sys.modules[PassageWriter.__module__], "write_texts", spy)
+    assert [len(own) for own in writer(longest=25)(np.arange(6))] == [1] * 6
     assert seen[0].shape == (6, 25)
     assert not torch.isin(seen[0], torch.arange(5)).any()
 

@@ -4,13 +4,14 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from datasets import Dataset
 
 from dr_lib.errors import InputError
-from dr_lib.materials.pairs import Context, PairRow, pairs_of, store_pairs, store_titles
+from dr_lib.materials.pairs import Context, PairRow, pairs_of, store_pairs, title_pairs
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples
 
@@ -60,7 +61,7 @@ def test_an_array_is_read_whatever_the_size_of_a_chunk(tmp_path, monkeypatch, ch
     path = save(tmp_path, "a.json", json.dumps(DPR, indent=1))
     assert read(path) == DPR_ROWS
     path.write_text(path.read_text().replace('"text": "Because."', '"text": 5'))
-    with pytest.raises(InputError, match=r"line (\d+): field text is int") as caught:
+    with pytest.raises(InputError, match=r"line (\d+): field text is a whole number") as caught:
         read(path)
     number = int(caught.value.where.split()[-1])
     assert path.read_text().splitlines()[number - 1].strip() == "{"
@@ -104,7 +105,7 @@ def test_a_table_of_questions_and_passages(tmp_path):
         ("a.jsonl", lines(DPR) + '{"question": \n', r"a\.jsonl line 3: not a JSON object"),
         ("a.jsonl", "\n" + lines(DPR) + "5\n", r"a\.jsonl line 4: not a JSON object"),
         ("a.jsonl", '{"question": "q", "positive_ctxs": [{"title": "t"}]}', "line 1: field text is missing"),
-        ("a.jsonl", '{"question": 3, "positive_ctxs": []}', "line 1: field question is int"),
+        ("a.jsonl", '{"question": 3, "positive_ctxs": []}', "line 1: field question is a whole number"),
         ("a.jsonl", '{"question": "q", "positive_ctxs": ["p"]}', "positive_ctxs is not a list of passages"),
         ("a.jsonl", '{"text": "q"}', r"no known kind of row \(it has text\)"),
         ("a.tsv", "q\tp\nq p\n", r"a\.tsv line 2: 1 columns instead of 2"),
@@ -118,7 +119,7 @@ def test_a_table_of_questions_and_passages(tmp_path):
         ("a.json", '[{"question": ' + "9" * 5000 + "}]", "line 1: not JSON"),
         ("a.jsonl", '{"question": "q", "passage": "half \\ud83d"}', "line 1: field passage holds half of a surrogate"),
         ("a.jsonl", '{"question": "q", "ctxs": 3}', "line 1: field ctxs is not a list"),
-        ("a.jsonl", '{"context": ["a", 2], "response": "r"}', "line 1: field context is int"),
+        ("a.jsonl", '{"context": ["a", 2], "response": "r"}', "line 1: field context is a whole number"),
         ("a.tsv", "q\tp\tr\n", "line 1: 3 columns"),
     ],
 )
@@ -266,12 +267,17 @@ def words(folder, tokenizer) -> list[str]:
     return [tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids]
 
 
+def store_titles(folder: Path, tokenizer, titles: list[str], texts: list[str]) -> dict[str, int]:
+    tokenizer.save_pretrained(folder / "tokenizer")
+    collection = SimpleNamespace(passages=Dataset.from_dict({"title": titles, "text": texts}))
+    title_pairs.body(folder, collection, folder / "tokenizer")
+    return json.loads((folder / "counts.json").read_text())
+
+
 def test_titles_ask_for_their_bodies(tmp_path, tiny_tokenizer):
-    rows = {
-        "title": ["New York", "a vector", "", "new york ", "masked"],
-        "text": ["the decoder", "hard negatives", "no title", "dense vectors", " "],
-    }
-    counts = store_titles(Dataset.from_dict(rows), tmp_path, tiny_tokenizer, progress=False)
+    titles = ["New York", "a vector", "", "new york ", "masked"]
+    texts = ["the decoder", "hard negatives", "no title", "dense vectors", " "]
+    counts = store_titles(tmp_path, tiny_tokenizer, titles, texts)
     assert words(tmp_path / "queries", tiny_tokenizer) == ["new york", "a vector"]
     assert words(tmp_path / "passages", tiny_tokenizer) == ["the decoder", "hard negatives", "dense vectors"]
     examples = Examples.open(tmp_path / "examples")
@@ -280,6 +286,5 @@ def test_titles_ask_for_their_bodies(tmp_path, tiny_tokenizer):
 
 
 def test_a_collection_without_titles_is_refused(tmp_path, tiny_tokenizer):
-    rows = Dataset.from_dict({"title": ["", "one"], "text": ["a", "b"]})
-    with pytest.raises(InputError, match="1 distinct titles"):
-        store_titles(rows, tmp_path, tiny_tokenizer, progress=False)
+    with pytest.raises(InputError, match="passages have titles"):
+        store_titles(tmp_path, tiny_tokenizer, ["", ""], ["a", "b"])

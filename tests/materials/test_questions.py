@@ -9,17 +9,9 @@ import torch
 from datasets import Dataset
 
 from dr_lib.errors import InputError
-from dr_lib.materials.questions import (
-    ByVectors,
-    ByWords,
-    QuestionTraining,
-    QuestionWriter,
-    consistent,
-    store_questions,
-    stored_inputs,
-    tokenised_inputs,
-)
-from dr_lib.models import Sampling, new_seq2seq, writers
+from dr_lib.materials.questions import ByVectors, ByWords, QuestionTraining, consistent, read_passages, store_questions
+from dr_lib.materials.texts import PassageWriter
+from dr_lib.models import Sampling, Seq2seqDecoding, new_seq2seq, writers
 from dr_lib.retrieval import Bm25
 from dr_lib.tokens import Layout, TokenStore, special_ids
 from dr_lib.training import Examples, RetrievalBatches, TrainSettings, train
@@ -57,9 +49,13 @@ def model(tiny_bert, tiny_tokenizer):
 
 @pytest.fixture
 def writer(model, tiny_tokenizer, passages):
-    def make(**rest) -> QuestionWriter:
-        options = {"copies": 3, "longest": 9, **rest}
-        return QuestionWriter(model, tiny_tokenizer, stored_inputs(passages, 40, "pair"), **options)
+    def make(**rest) -> PassageWriter:
+        options = {"copies": 3, "longest": 9, "choice": Sampling(top_k=10), "may_end": True, **rest}
+
+        def begin(rows) -> Seq2seqDecoding:
+            return Seq2seqDecoding(model, passages.batch(rows, max_length=40).model_inputs(), options["copies"])
+
+        return PassageWriter(model, tiny_tokenizer, begin, **options)
 
     return make
 
@@ -116,7 +112,7 @@ def test_questions_hold_no_special_token_and_are_never_empty(writer, monkeypatch
         seen.append(writers.write_texts(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(questions_module, "write_texts", spy)
+    monkeypatch.setattr(sys.modules[PassageWriter.__module__], "write_texts", spy)
     writer(choice=Sampling(), copies=20)(np.arange(5))
     ids = seen[0]
     assert ids.shape == (100, 9)
@@ -131,12 +127,12 @@ def test_top_1_asks_the_same_question_each_time(writer):
 
 
 def test_a_public_tokenizer_reads_title_and_text_as_one(rows, tiny_tokenizer):
-    read = tokenised_inputs(rows, tiny_tokenizer, 40, "pair")(np.array([0, 1]))
+    read = read_passages(rows[:2], tiny_tokenizer, 40, "pair")
     for row, text in enumerate([f"{rows[0]['title']} {rows[0]['text']}", rows[1]["text"]]):
         ids = tiny_tokenizer(text)["input_ids"]
         assert read["input_ids"][row][: len(ids)].tolist() == ids
         assert read["attention_mask"][row].sum() == len(ids)
-    alone = tokenised_inputs(rows, tiny_tokenizer, 8, "none")(np.array([0]))
+    alone = read_passages(rows[:1], tiny_tokenizer, 8, "none")
     assert alone["input_ids"][0].tolist() == tiny_tokenizer(rows[0]["text"], truncation=True, max_length=8)["input_ids"]
 
 
