@@ -19,7 +19,8 @@ from tqdm import tqdm
 from dr_lib import lab, objectives, places
 from dr_lib.files import read_yaml, write_json
 from dr_lib.lab import commit
-from dr_lib.objectives import open_pretraining
+from dr_lib.models import load_masked_lm
+from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import TrainSettings, machine
 from dr_lib.training.checkpoint import trained_parameters
 from dr_lib.training.loop import make_optimizer, real_tokens
@@ -32,7 +33,14 @@ class Stepper:
     """One method under training, a step at a time, as the training loop does it."""
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
-        self.objective, _, self.batches = open_pretraining(**cache.inputs(lab.Pipeline(recipe).pretrained))
+        given = cache.inputs(lab.Pipeline(recipe).pretrained)
+        tokenizer, model = load_tokenizer(given["start"]), load_masked_lm(given["start"], dropout=given["dropout"])
+        helper = load_masked_lm(given["generator"]) if given["generator"] else None
+        self.objective = objectives.assemble(given["method"], given["settings"], model, tokenizer, helper)
+        store, budget = TokenStore.open(given["passages"] / "store"), given["training"].tokens_per_batch
+        order = given["collection"].documents()
+        source = objectives.Source(store, given["layout"], budget, given["seed"], *order, given["materials"], tokenizer)
+        self.batches = self.objective.batches(given["settings"], source)
         settings = TrainSettings(steps=1000, learning_rate=1e-4)
         self.device = machine.device()
         self.precision = machine.precision("auto", self.device)

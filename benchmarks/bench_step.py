@@ -25,7 +25,7 @@ from timing import Timing, clock, keep, quickest_of, show, start
 
 from dr_lib.models import DenseEncoder
 from dr_lib.tokens import Layout
-from dr_lib.training import BiEncoder, Examples, RetrievalBatches, TrainSettings, train
+from dr_lib.training import BiEncoder, Examples, Finetuning, RetrievalBatches, TrainSettings, train
 
 LIMIT = 1 / 1.2
 WARM = 2
@@ -74,7 +74,7 @@ def ours(found: Material, batches: RetrievalBatches, steps: int, precision: str)
     settings = TrainSettings(steps=steps, learning_rate=RATE, precision=precision, log_every=1, checkpoint_every=10**6)
     marks = Marks(batches.batch)
     with tempfile.TemporaryDirectory(dir=found.folder) as name:
-        log = train(BiEncoder(encoder, blocks="query_passage"), marks, settings, Path(name), title="", progress=False)
+        log = train(BiEncoder(encoder, Finetuning(blocks="query_passage")), marks, settings, Path(name), title="", progress=False)
     return marks.seconds(), [row["loss"] for row in log.rows]
 
 

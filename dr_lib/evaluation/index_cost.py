@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dr_lib.errors import InputError
 from dr_lib.retrieval import open_array
 
 ONE_STAGE = ("nearest passages by inner product",)
@@ -22,7 +21,6 @@ class IndexCost:
     """Size of an index and how it is searched.
 
     Attributes:
-        bytes: of the vectors alone, without ids and file headers.
         vectors: number of vectors.
         hidden: numbers a vector.
         dtype: type of a number.
@@ -33,11 +31,15 @@ class IndexCost:
         27.2
     """
 
-    bytes: int
     vectors: int
     hidden: int
     dtype: str
     stages: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the vectors alone, without ids and file headers."""
+        return self.vectors * self.hidden * np.dtype(self.dtype).itemsize
 
     @property
     def gigabytes(self) -> float:
@@ -47,18 +49,16 @@ class IndexCost:
     @classmethod
     def single_vector(cls, passages: int, hidden: int, dtype: str = "float32") -> "IndexCost":
         """One vector a passage, searched exactly in one stage."""
-        return cls(_size(passages, hidden, dtype), passages, hidden, dtype, ONE_STAGE)
+        return cls(passages, hidden, dtype, ONE_STAGE)
 
     @classmethod
     def of_file(cls, path: Path) -> "IndexCost":
         """The same for vectors on disk: a `.npy` file `[passages, hidden]`; only its header is read.
 
         Raises:
-            InputError: not a whole `.npy` file, or not two-dimensional.
+            InputError: not a whole `.npy` file.
         """
         array = open_array(Path(path))
-        if array.ndim != 2:
-            raise InputError(f"an array of shape {array.shape}", where=path, fix="Give vectors [passages, hidden].")
         return cls.single_vector(*array.shape, dtype=array.dtype.name)
 
     @classmethod
@@ -77,12 +77,5 @@ class IndexCost:
             >>> IndexCost.multi_vector(np.array([10, 200]), hidden=4, dtype="float16", most=100).bytes
             880
         """
-        counts = np.asarray(token_counts, np.int64)
-        tokens = int((counts if most is None else np.minimum(counts, most)).sum())
-        return cls(_size(tokens, hidden, dtype), tokens, hidden, dtype, TWO_STAGES)
-
-
-def _size(vectors: int, hidden: int, dtype: str) -> int:
-    if vectors < 0 or hidden < 1:
-        raise InputError(f"{vectors} vectors of {hidden} numbers", where="index", fix="Give a size of at least 1.")
-    return int(vectors) * int(hidden) * np.dtype(dtype).itemsize
+        tokens = np.asarray(token_counts, np.int64).clip(0, most).sum()
+        return cls(int(tokens), hidden, dtype, TWO_STAGES)

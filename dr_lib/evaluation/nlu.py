@@ -14,7 +14,6 @@ import copy
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -36,7 +35,7 @@ from dr_lib.places import find_data
 from dr_lib.settings import Settings
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer, plan_by_length
-from dr_lib.training import TrainSettings, machine, train
+from dr_lib.training import TrainSettings, Visits, machine, train
 
 FIRST = ("sentence1", "sentence", "question1", "#1 String", "sentence_A")
 SECOND = ("sentence2", "question2", "#2 String", "sentence_B")
@@ -407,12 +406,10 @@ def _batches(store: TokenStore, split: NluSplit, batch_rows: int, max_length: in
     """Micro-step -> batch; every epoch has an order of its own, and rows that do not fill a batch wait for the next."""
     low, high = split.task.scale
     targets = split.targets if split.task.classes else (split.targets - np.float32(low)) / np.float32(high - low)
-    per_epoch = len(split) // batch_rows
-    order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(split)))
+    visits = Visits(np.arange(len(split)), batch_rows, seed)
 
     def batch(step: int) -> NluBatch:
-        epoch, within = divmod(step, per_epoch)
-        rows = order(epoch)[within * batch_rows :][:batch_rows]
+        _, rows = visits.of(step)
         return NluBatch(store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows]))
 
     return batch

@@ -22,14 +22,7 @@ POSITIVE_QUERY, POSITIVE_NEGATIVE = "s(p+, q)", "s(p+, p-)"
 
 
 def passage_similarities(
-    queries: np.ndarray,
-    passages: np.ndarray,
-    ranking: Ranking,
-    positives: Sequence[np.ndarray],
-    *,
-    depth: int = 100,
-    only_found: bool = True,
-    normalise: bool = False,
+    queries: np.ndarray, passages: np.ndarray, ranking: Ranking, positives: Sequence[np.ndarray], *, depth: int = 100
 ) -> Scores:
     """Mean and median of both similarities for every query that has a positive and a negative.
 
@@ -38,9 +31,7 @@ def passage_similarities(
         passages: `[passages, hidden]`, float16 or float32, may be memory-mapped.
         ranking: what was found for each query.
         positives: rows of the relevant passages of each query, as `retrieval.judged_rows` gives them.
-        depth: how many of the found passages to look at.
-        only_found: count only positives among these (the paper's reading); False counts all of a query's positives.
-        normalise: compare by cosine; otherwise by inner product.
+        depth: how many of the found passages to look at; only positives among these count.
 
     Returns:
         The measures "s(p+, q) mean", "s(p+, q) median", "s(p+, p-) mean" and "s(p+, p-) median" of the queries with at
@@ -64,23 +55,17 @@ def passage_similarities(
         rows = ranking.rows[place, :depth]
         rows = rows[rows >= 0]
         relevant = np.isin(rows, positives[place])
-        chosen = rows[relevant] if only_found else np.asarray(positives[place])
-        if len(chosen) and not relevant.all():
-            vectors = (queries[place][None], passages[chosen], passages[rows[~relevant]])
-            asked, near, far = (_prepared(part, normalise) for part in vectors)
-            with_query, with_negatives = near @ asked[0], near @ far.T
+        if relevant.any() and not relevant.all():
+            vectors = (queries[place], passages[rows[relevant]], passages[rows[~relevant]])
+            asked, near, far = (np.asarray(part, np.float64) for part in vectors)
+            with_query, with_negatives = near @ asked, near @ far.T
             kept.append(query)
             values.append([f(part) for part in (with_query, with_negatives) for f in (np.mean, np.median)])
     if not kept:
         problem = "no query has both a positive and a negative among what was found"
-        raise InputError(problem, where="similarity", fix="Look deeper, or count all positives (only_found=False).")
+        raise InputError(problem, where="similarity", fix="Look deeper.")
     names = [f"{kind} {how}" for kind in (POSITIVE_QUERY, POSITIVE_NEGATIVE) for how in ("mean", "median")]
     return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
-
-
-def _prepared(vectors: np.ndarray, normalise: bool) -> np.ndarray:
-    wide = np.asarray(vectors, np.float64)
-    return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12) if normalise else wide
 
 
 @stage()

@@ -69,15 +69,10 @@ class Source:
     materials: Mapping[str, Path] = field(default_factory=dict)
     tokenizer: PreTrainedTokenizerFast | None = None
 
-    @property
-    def passages(self) -> dict[str, Any]:
-        """How `TokenStore.batch` is to lay out a passage."""
-        return {"max_length": self.layout.passage_length, "title": self.layout.title}
-
     def stream(self, **changes: Any) -> BatchStream:
         """Passages in batches of the token budget; `changes` are further arguments of `BatchStream`."""
         budget = {"tokens_per_batch": self.tokens_per_batch, "seed": self.seed}
-        return BatchStream(self.store, **budget, **self.passages, **changes)
+        return BatchStream(self.store, **budget, **self.layout.passages, **changes)
 
     def material(self, name: str) -> Path:
         """The folder of a material; `InputError` where it was not made."""
@@ -154,6 +149,7 @@ class MaskedObjective(Objective):
 
     def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
         """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
+        # A random [CLS] or [PAD] in mid-passage would teach something that no passage ever shows.
         vocabulary, special = self.model.config.vocab_size, tuple(self.special.values())
         return masking.hide(batch, mask, self.special["mask"], vocabulary, generator, policy, special)
 
@@ -201,6 +197,7 @@ def predict_tokens(
     Returns:
         The loss (float32 scalar with gradient; 0 without positions) and the accuracy (detached).
     """
+    # The head turns each position into a whole vocabulary of logits: gather first, so that most are never made.
     rows = masked_positions(where, max_masked(where, *rates) + slack if rates else None)
     weights = (where / where.sum(1, keepdim=True).clamp(min=1)).flatten()[rows] if by_passage else None
     head, labels = lm_head(model), input_ids.masked_fill(~where, IGNORED).flatten()[rows]

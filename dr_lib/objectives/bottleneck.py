@@ -54,5 +54,6 @@ class EncoderDecoder(MaskedObjective):
             encoder_ids, decoder_ids: `[batch, length]` what each side reads; the decoder never sees its position 0.
         """
         encoded = hidden_states(self.model, batch, encoder_ids)
+        # The first state alone crosses over; all else that the decoder knows is what is left of its own input.
         types = batch.token_type_ids if self.settings.decoder_token_types == "paper" else None
         return encoded, self.decoder(embed(self.model, decoder_ids, types), encoded[:, 0], batch)

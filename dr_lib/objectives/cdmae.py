@@ -82,7 +82,7 @@ class Cdmae(EncoderDecoder):
         batch = self.maskable(batch)
         policy, rates = self.settings.mask_policy, (self.settings.encoder_rate, self.settings.decoder_rate)
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
-        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)
+        encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)  # one draw a side
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
         encoder = self.side_loss(batch, encoded, masks[0], rates[0])
         decoder = self.side_loss(batch, decoded, masks[1], rates[1])

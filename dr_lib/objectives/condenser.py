@@ -92,6 +92,7 @@ class Condenser(MaskedObjective):
         chosen, batch = self.settings, self.maskable(batch)
         mask = masking.whole_word(batch, chosen.rate, generator, budget=chosen.budget)
         ids = self.hide(batch, mask, generator, chosen.mask_policy)
+        # Chunks return sums, not means: they have different numbers of masked tokens, and only sums add up.
         vectors, sums = encode_in_chunks(self.read, batch, chunk, ids, mask)
         means = sums / mask.sum().clamp(min=1)
         parts = dict(zip(LOGGED, means.detach(), strict=False))
@@ -107,6 +108,7 @@ class Condenser(MaskedObjective):
         """
         states = layer_states(self.model, batch, ids)
         early, late = states[self.skip_from], states[-1]
+        # Early states know the words around, the late [CLS] what the passage says: the head needs both to do well.
         heads = [self.head(early, late[:, 0], batch), *([late] if self.settings.late_mlm else [])]
         rate, ids = self.settings.rate, batch.input_ids
         means = [mean for hidden in heads for mean in predict_tokens(self.model, hidden, ids, mask, rate)]
@@ -166,10 +168,12 @@ class Cocondenser(Condenser):
 
         def batch(step: int) -> Siblings:
             epoch, chosen = visits.of(step)
+            # Hashes, not draws: the spans of a document depend on seed, epoch and its number alone, so any step can
+            # be made at any time.
             lots = [hash64(source.seed, epoch, chosen, which) for which in (0, 1)]
             rows = np.stack(documents.two(chosen, *lots), axis=1).reshape(-1)
             windows = hash64(source.seed, epoch, rows, 2) if settings.window == "random" else None
-            spans = source.store.batch(rows, **source.passages, pad_to_multiple=16, lots=windows)
+            spans = source.store.batch(rows, **source.layout.passages, pad_to_multiple=16, lots=windows)
             return Siblings(spans, torch.from_numpy(np.repeat(chosen, 2)))
 
         return batch
@@ -177,6 +181,7 @@ class Cocondenser(Condenser):
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
         """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1."""
         parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
+        # Every process compares its spans with those of all others, where most of the negatives are.
         vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)
         apart = losses.siblings(vectors, documents)
         accuracy = losses.in_batch_accuracy(vectors[::2], vectors[1::2], normalise=False, passage_ids=documents[::2])

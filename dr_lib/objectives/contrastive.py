@@ -5,6 +5,7 @@ by inner product (DPR-PAQ section 2). Methods differ in where their pairs come f
 """
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -60,11 +61,17 @@ class Contrastive(Objective):
         super().__init__(model, tokenizer, settings)
         self.passage_model = copy.deepcopy(model) if settings.separate else None
 
+    @classmethod
+    def batches(cls, settings: ContrastiveSettings, source: Source) -> Callable[[int], RetrievalBatch]:
+        """Queries, each with its passage and `negatives` others, of the one material that the settings name."""
+        (name,) = settings.materials()
+        return stored_pairs(source, source.material(name), settings.batch_pairs, settings.negatives).batch
+
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
         queries = encode_in_chunks(self.encode, batch.queries, self.settings.chunk)
         passages = encode_in_chunks(self.encode_passages, batch.passages, self.settings.chunk)
-        compared = gather_batch(batch, queries, passages)
+        compared = gather_batch(batch, queries, passages)  # of all processes: more negatives for every query
         if not self.settings.mask_positives:
             compared |= {"passage_ids": None, "known_positives": None}
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
@@ -104,6 +111,7 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
     """
     examples, own = Examples.open(folder / "examples"), folder / "passages"
     layout, budget = source.layout, source.tokens_per_batch
+    # Counted at full length: the number of pairs decides the loss, so it must not depend on how long texts happen to be.
     longest = layout.query_length + (1 + negatives) * layout.passage_length
     return RetrievalBatches(
         TokenStore.open(folder / "queries"),

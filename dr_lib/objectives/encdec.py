@@ -82,6 +82,7 @@ class Autoencoder(EncoderDecoder):
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The decoder's loss at every token but special ones; the encoder has none of its own."""
         batch = self.maskable(batch)
+        # The decoder sees lengths and special tokens, nothing else: every word has to come out of the vector.
         nothing = self.hide(batch, ~batch.special, generator)
         _, decoded = self.states(batch, batch.input_ids, nothing)
         decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)

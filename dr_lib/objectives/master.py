@@ -138,6 +138,7 @@ class Master(MaskedObjective):
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: MasterSettings):
         super().__init__(model, tokenizer, settings)
+        # A decoder's seed goes by its task, so that leaving a task out changes no other decoder.
         seeds = {task: settings.init_seed * len(TASKS) + place for place, task in enumerate(TASKS)}
         names = {SHARED: seeds["mkp"]} if settings.shared_decoder else {task: seeds[task] for task in settings.tasks}
         self.decoders = nn.ModuleDict(
@@ -172,6 +173,7 @@ class Master(MaskedObjective):
 
         The first two go through the encoder as one batch.
         """
+        # What is not needed is not read: a pass through the encoder is the dearest part of a step.
         names = ["passage"] if self.needs_passage(batch) else []
         names += ["complement"] if "cmp" in self.settings.tasks and self.settings.complement == "released" else []
         readings = self.encode(names, batch.passages, generator) if names else {}
@@ -183,6 +185,7 @@ class Master(MaskedObjective):
         """One pass over several masked copies of a text."""
         masks = [masking.whole_word(text, self.rate_of(name), generator) for name in names]
         ids = [self.hide(text, mask, generator, self.settings.mask_policy) for mask in masks]
+        # Both masks of a passage go through as one batch of twice the rows: one pass of better filled products.
         copies = text.take(torch.arange(len(text), device=text.rows.device).repeat(len(names)))
         hidden = hidden_states(self.model, copies, torch.cat(ids)).chunk(len(names))
         return {name: Reading(text, mask, part) for name, mask, part in zip(names, masks, hidden, strict=True)}
@@ -245,7 +248,7 @@ class MasterBatches:
 
     def __init__(self, settings: MasterSettings, source: Source):
         self.source, self.store, tasks = source, source.store, settings.tasks
-        self.layout = source.passages | {"pad_to_multiple": MULTIPLE}
+        self.layout = source.layout.passages | {"pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
         self.weights = TokenValues.open(source.material("keyword_weights") / "values", self.store) if weighted else None
         self.questions = _texts(source, "questions") if "dor" in tasks else None
@@ -270,12 +273,13 @@ class MasterBatches:
 
     def _longest(self) -> np.ndarray:
         """Length of the longest text that goes with each passage."""
+        # Batches are planned by the longest of a passage's texts, so that none of them breaks the token budget.
         longest = np.zeros(len(self.store), np.int64)
         for texts in (self.questions, self.continuations):
             if texts:
                 longest = np.maximum(longest, joined_lengths(texts.store, texts.offsets))
         if self.follows is not None:
-            lengths = self.store.lengths(**self.source.passages)
+            lengths = self.store.lengths(**self.source.layout.passages)
             longest = np.maximum(longest, np.where(self.follows >= 0, lengths[self.follows], 0))
         return longest
 
@@ -287,6 +291,7 @@ class MasterBatches:
             return {"halves": None, "neighbours": None}
         rows = passages.rows.numpy()
         after = self.follows[rows]
+        # A passage without a next one stands in with itself, blanked: rows of all parts belong to the same passages.
         next_ones = self.store.batch(np.where(after >= 0, after, rows), **self.layout)
         next_ones = self.weights.attach(next_ones, **self.layout)
         return {"halves": None, "neighbours": _blank(next_ones, torch.from_numpy(after < 0))}
@@ -296,6 +301,7 @@ class MasterBatches:
         owners, seed = passages.rows.numpy(), self.source.seed
         counts = texts.offsets[owners + 1] - texts.offsets[owners]
         rows = np.repeat(texts.offsets[owners] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        # Sorted by owner, then by a hash that changes with the epoch: shuffled inside each passage, whole between them.
         order = np.lexsort((hash64(seed, epoch, rows), np.repeat(np.arange(len(owners)), counts)))
         layout = {"max_length": self.source.layout.passage_length, "pad_to_multiple": MULTIPLE}
         return join_texts(texts.store, rows[order], counts, owners, lots=hash64(seed, epoch, owners, 1), **layout)

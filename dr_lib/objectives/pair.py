@@ -4,7 +4,6 @@ A cross-encoder says which passages answer a query and which do not (section 3.3
 stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas/passage-centric.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field
@@ -12,9 +11,7 @@ from torch import Tensor
 
 from dr_lib import losses
 from dr_lib.losses import Candidates
-from dr_lib.objectives.base import Source
-from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
-from dr_lib.training import RetrievalBatch
+from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
 
 
 class PairSettings(ContrastiveSettings):
@@ -42,12 +39,6 @@ class Pair(Contrastive):
 
     cites = ("pair",)
     settings: PairSettings
-
-    @classmethod
-    def batches(cls, settings: PairSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Queries, each with a positive and `negatives` others."""
-        folder = source.material("pseudo_labels")
-        return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
         """`(1 - alpha) * query-centric + alpha * passage-centric`, eq. 6."""

@@ -5,7 +5,6 @@ their comments (section 3.1.2), or any texts that people wrote as a pair, such a
 and pairs are materials, made before. Page: ideas/pairs.
 """
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -13,9 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.models import Projection
-from dr_lib.objectives.base import Source
-from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, stored_pairs
-from dr_lib.training import RetrievalBatch
+from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings
 
 
 class PaqSettings(ContrastiveSettings):
@@ -56,12 +53,6 @@ class Paq(Contrastive):
         hidden = model.config.hidden_size
         self.projection: nn.Module = Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
 
-    @classmethod
-    def batches(cls, settings: PaqSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Questions, each with its passage and `negatives` others."""
-        folder = source.material("paq_pairs")
-        return stored_pairs(source, folder, settings.batch_pairs, settings.negatives).batch
-
     def project(self, vectors: Tensor) -> Tensor:
         """The vectors, projected where the settings say so; by one projection for both sides."""
         return self.projection(vectors)
@@ -69,6 +60,8 @@ class Paq(Contrastive):
 
 class RedditSettings(ContrastiveSettings):
     """Parameters of pre-training on pairs that people wrote: those of `ContrastiveSettings`."""
+
+    negatives: ClassVar[int] = 0
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """The pairs, which may bring passages of their own."""
@@ -80,8 +73,3 @@ class Reddit(Contrastive):
 
     cites = ("dpr_paq",)
     settings: RedditSettings
-
-    @classmethod
-    def batches(cls, settings: RedditSettings, source: Source) -> Callable[[int], RetrievalBatch]:
-        """Posts, each with one comment."""
-        return stored_pairs(source, source.material("reddit_pairs"), settings.batch_pairs, negatives=0).batch

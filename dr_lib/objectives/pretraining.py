@@ -1,8 +1,7 @@
 """The stage that pre-trains a base model with any of the methods. Page of the book: ideas/bottleneck."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -46,38 +45,17 @@ def pretrained(
         dropout: None keeps what the start says.
         seed: of order, masks and fresh weights.
     """
-    options = {"training": training, "layout": layout, "dropout": dropout, "seed": seed}
-    objective, tokenizer, batches = open_pretraining(
-        start, passages, collection, generator, materials, method=method, settings=settings, **options
-    )
-    train(objective, batches, training.with_seed(seed), folder, title=f"pre-training {method.__name__}")
-    models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
-    if objective.passage_model is not None:
-        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
-
-
-def open_pretraining(
-    start: Path | str,
-    passages: Path,
-    collection: Collection,
-    generator: Path | None = None,
-    materials: Mapping[str, Path] | None = None,
-    *,
-    method: type[Objective],
-    settings: Settings,
-    training: Pretraining,
-    layout: Layout,
-    dropout: float | None,
-    seed: int,
-) -> tuple[Objective, PreTrainedTokenizerFast, Callable[[int], Any]]:
-    """The method on its base model, the tokenizer, and the batches of a pre-training; arguments as of `pretrained`."""
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
     helper = models.load_masked_lm(generator, device=machine.device()) if generator else None
     objective = assemble(method, settings, model, tokenizer, helper)
     store, order = TokenStore.open(passages / "store"), collection.documents()
     source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
-    return objective, tokenizer, objective.batches(settings, source)
+    batches = objective.batches(settings, source)
+    train(objective, batches, training.with_seed(seed), folder, title=f"pre-training {method.__name__}")
+    models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
+    if objective.passage_model is not None:
+        models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
 
 
 def assemble(

@@ -87,6 +87,7 @@ class Retromae(MaskedObjective):
         draws = RELEASED_DRAWS if chosen.draws == "released" else None
         unseen = masking.per_row(batch, chosen.decoder_rate, generator, budget=chosen.budget, draws=draws)
         embedded = embed(self.model, batch.input_ids, batch.token_type_ids)
+        # Position 0 holds the passage's vector in place of [CLS]: every row may see it, whatever else it sees.
         contents = torch.cat([bottleneck.to(embedded.dtype), embedded[:, 1:]], dim=1)
         return self.decoder(bottleneck + position_vectors(self.model, embedded.shape[1]), contents, unseen)
 
@@ -107,6 +108,7 @@ def bag_of_words(model: PreTrainedModel, hidden: Tensor, batch: TokenBatch, at_a
     Returns:
         float32 scalar with gradient; a passage without tokens adds nothing.
     """
+    # Logits of all positions of a passage would fill memory: some passages at a time, of which only the highest stay.
     head, (passages, length), vocab = lm_head(model), batch.special.shape, model.config.vocab_size
     at_a_time = at_a_time or max(1, (2**22 if hidden.device.type == "cpu" else 2**28) // (length * vocab))
     parts = zip(*(t.split(at_a_time) for t in (head.transform(hidden), batch.special[..., None])), strict=True)

@@ -84,8 +84,9 @@ class Simlm(EncoderDecoder):
         loss = encoder.loss + decoder.loss
         if learned:
             loss = loss + self.settings.generator_weight * learned["generator"].loss
-        replaced = {"encoder_replaced": encoder_ids, "decoder_replaced": decoder_ids}
-        shares = {name: replaced_share(batch, ids) for name, ids in replaced.items()}
+        # Fewer than were chosen: a token sampled again is often the one that stood there.
+        sides, real = {"encoder": encoder_ids, "decoder": decoder_ids}, batch.attention_mask.sum()
+        shares = {f"{side}_replaced": (ids != batch.input_ids).sum() / real for side, ids in sides.items()}
         return report(loss, encoder=encoder, decoder=decoder, **shares, **learned)
 
     def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
@@ -104,6 +105,7 @@ class Simlm(EncoderDecoder):
         chosen, rate = self.settings, self.settings.encoder_rate
         how = {"generator": generator, "budget": chosen.budget}
         encoder_mask = masking.whole_word(batch, rate, **how)
+        # The decoder loses the same words and more: what the encoder had to guess, it is not told either.
         decoder_mask = masking.superset(batch, encoder_mask, chosen.decoder_rate, encoder_rate=rate, **how)
         rates = (rate, masking.extra_rate(rate, chosen.decoder_rate))
         encoder_ids, learned = self.replace(batch, encoder_mask, generator, rates[:1], chosen.generator != "frozen")
@@ -117,14 +119,10 @@ class Simlm(EncoderDecoder):
         at_most = max_masked(mask, *rates)
         if not learn:
             return self.generator.sample(batch, masked_ids, mask, generator, at_most), {}
+        # One pass serves the sample and the generator's own loss.
         states = hidden_states(self.generator.model, batch, masked_ids)
         ids = self.generator.fill(states, batch, mask, generator, at_most)
         return ids, {"generator": predict_tokens(self.generator.model, states, batch.input_ids, mask, *rates)}
-
-
-def replaced_share(batch: TokenBatch, ids: Tensor) -> Tensor:
-    """Share of non-padding positions whose token really changed."""
-    return (ids != batch.input_ids).sum() / batch.attention_mask.sum()
 
 
 class EncdecRtd(Simlm):

@@ -8,7 +8,6 @@ rest of the passage its positive; now and then the sentence stays in, so that sh
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from dr_lib.errors import InputError
 from dr_lib.objectives.base import Source
 from dr_lib.objectives.contrastive import Contrastive, ContrastiveSettings, pairs_at_once
 from dr_lib.tokens import Slice, Title, TokenBatch, TokenStore, concat_runs, padded_length, to_batch, truncate
-from dr_lib.training import RetrievalBatch, hash64
+from dr_lib.training import RetrievalBatch, Visits, hash64
 
 ENDS = (".", "!", "?")
 BLOCK = 1 << 24
@@ -62,7 +61,7 @@ class Ict(Contrastive):
             InputError: no passage has a sentence to spare, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(store, source.tokenizer, **source.passages, shortest=settings.shortest)
+        sentences = Sentences.find(store, source.tokenizer, **source.layout.passages, shortest=settings.shortest)
         usable = np.flatnonzero(sentences.counts > 1)
         if not len(usable):
             fix = "Take longer passages, or choose another method."
@@ -73,11 +72,12 @@ class Ict(Contrastive):
             epoch, rows = visits.of(step)
             lots = [hash64(source.seed, epoch, rows, which) for which in (0, 1)]
             queries, limits = sentences.draw(rows, lots[0]), sentences.limits[rows]
+            # A sentence that always left could be found by what is missing, one that always stayed by its words.
             stays = lots[1] / 2.0**64 < settings.keep
             left_out = Spans(rows, np.where(stays, limits, queries.begin), np.where(stays, limits, queries.end))
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
-                passages_without(store, left_out, limits, **source.passages),
+                passages_without(store, left_out, limits, **source.layout.passages),
                 torch.from_numpy(rows),
             )
 
@@ -111,7 +111,7 @@ class Bfs(Contrastive):
             InputError: no document has two passages, or the budget holds no two pairs.
         """
         store, layout = source.store, source.layout
-        sentences = Sentences.find(store, source.tokenizer, **source.passages, shortest=settings.shortest)
+        sentences = Sentences.find(store, source.tokenizer, **source.layout.passages, shortest=settings.shortest)
         documents = Documents.of(source.documents, source.positions, sentences.counts > 0)
         every = np.arange(len(documents))
         visits = visit_pairs(every, settings.batch_pairs, source, layout.query_length + layout.passage_length)
@@ -122,43 +122,11 @@ class Bfs(Contrastive):
             queries = sentences.draw(documents.first(chosen), lots[0])
             return RetrievalBatch(
                 spans_alone(store, queries, max_length=layout.query_length),
-                store.batch(documents.another(chosen, lots[1]), **source.passages, pad_to_multiple=16),
+                store.batch(documents.another(chosen, lots[1]), **source.layout.passages, pad_to_multiple=16),
                 torch.from_numpy(chosen),
             )
 
         return batch
-
-
-class Visits:
-    """Step -> which passages or documents to visit: each once an epoch, those too few for a batch left out of it.
-
-    Batches are of equal size: what contrastive pre-training compares must not depend on the texts' lengths, and several
-    processes need equal shapes.
-
-    Args:
-        things: `[n]` integers, their numbers.
-        at_once: how many a step, at most n.
-        seed: of the order.
-
-    Example:
-        >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
-        >>> epoch, chosen = visits.of(1)
-        >>> epoch, len(set(chosen))
-        (1, 2)
-    """
-
-    def __init__(self, things: np.ndarray, at_once: int, seed: int):
-        self.things, self.at_once, self.seed = things, at_once, seed
-        self.steps_per_epoch = len(things) // at_once
-        self._order = lru_cache(maxsize=2)(self._shuffled)
-
-    def of(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things `[at_once]` that it visits."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
-
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self.seed, epoch]).permutation(self.things)
 
 
 def visit_pairs(things: np.ndarray, wanted: int | None, source: Source, tokens: int) -> Visits:
@@ -195,6 +163,7 @@ class Documents:
             >>> found.rows.tolist(), found.offsets.tolist()
             ([2, 3, 0], [0, 3])
         """
+        # By document and, inside it, by position; what cannot be used goes before documents are counted.
         order = np.lexsort((positions, documents))
         order = order[usable[order]]
         _, place, counts = np.unique(documents[order], return_inverse=True, return_counts=True)
@@ -218,6 +187,7 @@ class Documents:
     def two(self, chosen: np.ndarray, lots: np.ndarray, more_lots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Two distinct passages of each document, every ordered pair equally likely."""
         counts, begin = self._counts(chosen), self.offsets[chosen]
+        # The second is so many places behind the first, round the end: never none, so the two are distinct.
         one = _below(lots, counts)
         other = (one + 1 + _below(more_lots, counts - 1)) % counts
         return self.rows[begin + one], self.rows[begin + other]
@@ -271,10 +241,12 @@ class Sentences:
         limits = store.text_offsets[:-1] + truncate(titles, bodies, max_length=max_length, mode=title).body
         begin = _beginnings(store, tokenizer)
         owner = np.searchsorted(store.text_offsets, begin, side="right") - 1
+        # A sentence ends where the next one begins, or where the batch stops reading its passage.
         end = np.minimum(np.append(begin[1:], len(store.text_ids)), limits[owner])
         inside = begin < end
         begin, end, owner = begin[inside], end[inside], owner[inside]
         long = end - begin >= shortest
+        # Short ones are mostly no sentences ("Fig.", "e.g."); a passage with nothing else has to do with them.
         drawn = long | (np.bincount(owner[long], minlength=len(store)) == 0)[owner]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[drawn], minlength=len(store)))])
         return cls(begin[drawn], end[drawn], offsets, np.bincount(owner, minlength=len(store)), limits)
@@ -286,8 +258,7 @@ class Sentences:
             rows: `[batch]` integers, passages with at least one sentence.
             lots: `[batch]` whole numbers; each sentence of a passage is equally likely.
         """
-        counts = (self.offsets[rows + 1] - self.offsets[rows]).astype(np.uint64)
-        number = self.offsets[rows] + (lots % counts).astype(np.int64)
+        number = self.offsets[rows] + _below(lots, self.offsets[rows + 1] - self.offsets[rows])
         return Spans(rows, self.begin[number], self.end[number])
 
 
@@ -311,6 +282,7 @@ def passages_without(
         limits: `[batch]` int64, place in `text_ids` where each body ends.
         max_length, title, pad_to_multiple: as in `TokenStore.batch`.
     """
+    # Two runs of each body, before and behind the span, are joined into one text; then it is cut as any other.
     rows, start = spans.rows, store.text_offsets[spans.rows]
     before, behind = spans.begin - start, limits - spans.end
     parts = np.stack([start, spans.end], axis=1), np.stack([before, behind], axis=1)

@@ -17,6 +17,8 @@ from dr_lib.losses import gather, steps_together
 from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
 from dr_lib.training.examples import Examples, Positive, TeacherScores, draw_negatives, draw_positives, known_positives
 
+MULTIPLE = 16  # of the padded lengths of passages, for few distinct shapes
+
 
 @dataclass(frozen=True)
 class RetrievalBatch:
@@ -51,6 +53,40 @@ class RetrievalBatch:
         return len(self.queries)
 
 
+class Visits:
+    """Step -> what to visit of some things: each once an epoch, those too few for a batch left out of it.
+
+    Batches are of equal size: what contrastive training compares must not depend on the texts' lengths, and several
+    processes need equal shapes.
+
+    Args:
+        things: `[n]` integers, their numbers.
+        at_once: how many a step, at most n.
+        seed: of the order.
+
+    Example:
+        >>> visits = Visits(np.array([4, 5, 6]), at_once=2, seed=0)
+        >>> epoch, chosen = visits.of(1)
+        >>> epoch, len(set(chosen))
+        (1, 2)
+    """
+
+    def __init__(self, things: np.ndarray, at_once: int, seed: int):
+        self.things, self.at_once, self.seed = things, at_once, seed
+        self.steps_per_epoch = len(things) // at_once
+        # Two orders are kept: that of an epoch and, at its end, of the next one, whose batches are made ahead.
+        self._order = lru_cache(maxsize=2)(self._shuffled)
+
+    def of(self, step: int) -> tuple[int, np.ndarray]:
+        """Epoch of a step, and the things `[at_once]` that it visits."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        # An order of the epoch's number alone: a run that goes on at any step needs nothing of the steps before.
+        return np.random.default_rng([self.seed, epoch]).permutation(self.things)
+
+
 class RetrievalBatches:
     """Fine-tuning batches by step number.
 
@@ -63,7 +99,6 @@ class RetrievalBatches:
         layout: how queries and passages become sequences.
         seed: of the order of queries and of the choice of positives and negatives.
         positive: which positive a query trains with, see `draw_positives`.
-        pad_to_multiple: padded lengths of passages are multiples of this, for few distinct shapes.
         teacher: scores of the examples by a re-ranker, for distillation.
 
     Raises:
@@ -81,7 +116,6 @@ class RetrievalBatches:
         layout: Layout | None = None,
         seed: int = 0,
         positive: Positive = "rotate",
-        pad_to_multiple: int = 16,
         teacher: TeacherScores | None = None,
     ):
         if len(examples) < batch_queries:
@@ -94,14 +128,8 @@ class RetrievalBatches:
             raise InputError(problem, where="passages", fix=fix)
         self.query_store, self.passage_store = query_store, passage_store
         self.examples, self.teacher, self.positive = examples, teacher, positive
-        self.batch_queries, self.passages_per_query, self.seed = batch_queries, passages_per_query, seed
-        self.layout, self.pad_to_multiple = layout or Layout(), pad_to_multiple
-        self._order = lru_cache(maxsize=2)(self._shuffled)  # an epoch and, at its end, the next one
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Full batches that the queries give."""
-        return len(self.examples) // self.batch_queries
+        self.passages_per_query, self.seed, self.layout = passages_per_query, seed, layout or Layout()
+        self.visits = Visits(np.arange(len(examples)), batch_queries, seed)
 
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the same batch."""
@@ -114,7 +142,7 @@ class RetrievalBatches:
         scores = None if self.teacher is None else self.teacher.of(self.examples, chosen, rows.reshape(-1, n))
         return RetrievalBatch(
             self.query_store.batch(self.examples.query_rows[chosen], **self.layout.queries),
-            self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=self.pad_to_multiple),
+            self.passage_store.batch(rows, **self.layout.passages, pad_to_multiple=MULTIPLE),
             torch.from_numpy(rows),
             torch.from_numpy(known),
             None if scores is None else torch.from_numpy(scores),
@@ -122,8 +150,7 @@ class RetrievalBatches:
 
     def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Queries of a step as numbers in the examples `[B]`, and the rows `[B * n]` of their passages."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        chosen = self._order(epoch)[within * self.batch_queries :][: self.batch_queries]
+        epoch, chosen = self.visits.of(step)
         return chosen, self.passage_rows(chosen, epoch)
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
@@ -132,9 +159,6 @@ class RetrievalBatches:
         positives = draw_positives(self.examples, chosen, rule=self.positive, **draw)
         negatives = draw_negatives(self.examples, chosen, self.passages_per_query - 1, **draw)
         return np.concatenate([positives[:, None], negatives], axis=1).reshape(-1)
-
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
 
 
 class PairBatches:

@@ -6,7 +6,6 @@ a pipeline is this stage, and only what it learns from changes. Book: ideas/dual
 ideas/pipeline.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from dr_lib import losses
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.losses import Block, Mean, Preset
 from dr_lib.models import DenseEncoder, encode_by_length, encode_in_chunks
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenBatch, TokenStore
@@ -27,8 +25,8 @@ from dr_lib.training.checkpoint import load_weights, newest_checkpoint
 from dr_lib.training.examples import TeacherScores, training_examples
 from dr_lib.training.loop import Validation, train
 from dr_lib.training.schedule import TrainSettings, warm_temperature
-from dr_lib.training.stage_settings import Finetuning
-from dr_lib.training.validation import PoolValidation, ValidationPool
+from dr_lib.training.stage_settings import Distillation, Finetuning
+from dr_lib.training.validation import ValidationPool, pool_mrr
 
 VALIDATION_DRAW = 0x1D  # sets the draw of dev queries apart from others with the same seed
 
@@ -38,41 +36,23 @@ class BiEncoder(nn.Module):
 
     Args:
         encoder: `encoder(batch)` -> `[batch, hidden]`, not normalised.
-        temperature: scores are divided by it (SimLM: 0.02).
-        temperature_warmup: 1 / temperature grows to its value while the learning rate does (`warm_temperature`).
-        blocks: terms of the denominator, a preset or names, see `losses.contrastive`.
-        normalise: cosine (SimLM, True) or inner product (MASTER, DPR-PAQ and others, False).
+        settings: what is compared and how, see `Finetuning`; its defaults are SimLM's. PAIR itself leaves the
+            passage-centric part (`alpha`) to pre-training (its Table 3, "w/ PSR FT").
         passage_encoder: a second encoder for passages; None shares the first.
-        chunk: texts encoded at a time (the gradient cache, see `models.encode_in_chunks`); None encodes all at once.
-        alpha: weight of PAIR's passage-centric loss, in [0, 1]; the contrastive one keeps the rest. PAIR itself leaves
-            it to pre-training (its Table 3, "w/ PSR FT").
-        mask_positives: what is known to be relevant for a query is no negative of it; False contrasts copies of a
-            positive and further positives like any other passage, as the released codes do.
+
+    Attributes:
+        temperature: by which the scores of the next update are divided.
     """
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        *,
-        temperature: float = 0.02,
-        temperature_warmup: bool = False,
-        blocks: Preset | tuple[Block, ...] = "released",
-        normalise: bool = True,
-        passage_encoder: nn.Module | None = None,
-        chunk: int | None = None,
-        alpha: float = 0.0,
-        mask_positives: bool = True,
-    ):
+    def __init__(self, encoder: nn.Module, settings: Finetuning | None = None, passage_encoder: nn.Module | None = None):
         super().__init__()
-        self.encoder, self.passage_encoder = encoder, passage_encoder
-        self.temperature, self.blocks, self.normalise, self.chunk = temperature, blocks, normalise, chunk
-        self.alpha, self.mask_positives, self.final_temperature = alpha, mask_positives, temperature
-        self.temperature_warmup = temperature_warmup
+        self.encoder, self.passage_encoder, self.settings = encoder, passage_encoder, settings or Finetuning()
+        self.temperature = self.settings.temperature
 
     def before_update(self, settings: TrainSettings, step: int) -> None:
         """Set the temperature of an update."""
-        if self.temperature_warmup:
-            self.temperature = warm_temperature(self.final_temperature, settings, step)
+        if self.settings.temperature_warmup:
+            self.temperature = warm_temperature(self.settings.temperature, settings, step)
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss of a batch, and the share of queries whose own positive scores highest among its passages.
@@ -84,7 +64,7 @@ class BiEncoder(nn.Module):
             generator: not used; the loop hands it to every module.
         """
         compared = gather_batch(batch, *self.vectors(batch))
-        accuracy = losses.in_batch_accuracy(**compared, normalise=self.normalise)
+        accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
         return {"loss": self.contrastive(compared), "in_batch_accuracy": accuracy}
 
     def vectors(self, batch: RetrievalBatch) -> tuple[Tensor, Tensor]:
@@ -93,43 +73,24 @@ class BiEncoder(nn.Module):
         return queries, self._encode(self.passage_encoder or self.encoder, batch.passages)
 
     def _encode(self, encoder: nn.Module, texts: TokenBatch) -> Tensor:
-        return encode_in_chunks(partial(encode_by_length, encoder), texts, self.chunk).float()
+        return encode_in_chunks(partial(encode_by_length, encoder), texts, self.settings.chunk).float()
 
     def contrastive(self, compared: dict[str, Tensor | None], *, own_negatives: bool = True) -> Tensor:
         """The contrastive loss of what `gather_batch` gives, with its passage-centric part where `alpha` is above 0."""
-        if not self.mask_positives:
+        chosen, alpha = self.settings, self.settings.alpha or 0.0
+        if not chosen.mask_positives:
             compared = compared | {"passage_ids": None, "known_positives": None}
-        scale = {"temperature": self.temperature, "normalise": self.normalise}
-        about_queries = losses.contrastive(**compared, **scale, blocks=self.blocks, own_negatives=own_negatives)
-        if self.alpha == 0:
+        scale = {"temperature": self.temperature, "normalise": chosen.normalise}
+        about_queries = losses.contrastive(**compared, **scale, blocks=chosen.blocks, own_negatives=own_negatives)
+        if alpha == 0:
             return about_queries
-        return (1 - self.alpha) * about_queries + self.alpha * losses.passage_centric(**compared, **scale)
+        return (1 - alpha) * about_queries + alpha * losses.passage_centric(**compared, **scale)
 
 
-class DistilledBiEncoder(nn.Module):
-    """A `BiEncoder` and its teacher's scores, in the form that `train` takes.
+class DistilledBiEncoder(BiEncoder):
+    """A `BiEncoder` that learns its teacher's scores beside the labels; `settings` are those of a `Distillation`."""
 
-    Args:
-        student: the dual encoder, its temperature and its contrastive loss.
-        contrastive_weight: weight of the contrastive loss beside the KL divergence; 0 leaves it out.
-        teacher_temperature: teacher scores are divided by it.
-        mean: reduction of the KL divergence, see `losses.distillation`.
-        own_negatives: False leaves a query's own hard negatives out of its contrastive loss: the teacher judges them.
-    """
-
-    def __init__(
-        self,
-        student: BiEncoder,
-        *,
-        contrastive_weight: float = 0.2,
-        teacher_temperature: float = 1.0,
-        mean: Mean = "query",
-        own_negatives: bool = True,
-    ):
-        super().__init__()
-        self.student, self.own_negatives = student, own_negatives
-        self.contrastive_weight, self.teacher_temperature, self.mean = contrastive_weight, teacher_temperature, mean
-        self.before_update = student.before_update
+    settings: Distillation
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss of a batch, its two parts, and the share of queries whose positive scores highest.
@@ -140,29 +101,30 @@ class DistilledBiEncoder(nn.Module):
         """
         if batch.teacher_scores is None:
             raise InputError("no teacher scores", where="batch", fix="Give `RetrievalBatches` a teacher.")
-        queries, passages = self.student.vectors(batch)
+        queries, passages = self.vectors(batch)
+        # In float32: divided by so small a temperature scores are large, and bf16 keeps less than three digits of them.
         with torch.autocast(queries.device.type, enabled=False):
             divergence = self.divergence(queries, passages, batch.teacher_scores)
         compared = gather_batch(batch, queries, passages)
-        contrastive = self.student.contrastive(compared, own_negatives=self.own_negatives)
+        contrastive = self.contrastive(compared, own_negatives=self.settings.own_negatives)
         return {
-            "loss": divergence + self.contrastive_weight * contrastive,
+            "loss": divergence + self.settings.contrastive_weight * contrastive,
             "divergence_loss": divergence.detach(),
             "contrastive_loss": contrastive.detach(),
-            "in_batch_accuracy": losses.in_batch_accuracy(**compared, normalise=self.student.normalise),
+            "in_batch_accuracy": losses.in_batch_accuracy(**compared, normalise=self.settings.normalise),
         }
 
     def divergence(self, queries: Tensor, passages: Tensor, teacher_scores: Tensor) -> Tensor:
         """KL divergence from the teacher's distribution over each query's own passages."""
-        if self.student.normalise:
+        if self.settings.normalise:
             queries, passages = nn.functional.normalize(queries, dim=1), nn.functional.normalize(passages, dim=1)
         own = passages.unflatten(0, (len(queries), -1))
         return losses.distillation(
             (queries[:, None] * own).sum(2),
             teacher_scores.nan_to_num(0.0),
-            student_temperature=self.student.temperature,
-            teacher_temperature=self.teacher_temperature,
-            mean=self.mean,
+            student_temperature=self.temperature,
+            teacher_temperature=self.settings.teacher_temperature,
+            mean=self.settings.mean,
             present=~teacher_scores.isnan(),
         )
 
@@ -185,7 +147,7 @@ def retriever(
     pooling: str,
     dropout: float | None,
     seed: int,
-    distil: Callable[..., nn.Module] | None = None,
+    distil: type[BiEncoder] | None = None,
     share: float | None = None,
     share_seed: int = 0,
 ) -> None:
@@ -212,17 +174,7 @@ def retriever(
     options = {"layout": layout, "pooling": pooling, "dropout": dropout, "training": training, "seed": seed}
     encoder = start_encoder(start, **options)
     passage_encoder = None if training.shared else start_encoder(start, of="passage_model", **options)
-    module = BiEncoder(
-        encoder,
-        temperature=training.temperature,
-        blocks=training.blocks,
-        normalise=training.normalise,
-        passage_encoder=passage_encoder,
-        chunk=training.chunk,
-        alpha=training.alpha or 0.0,
-        mask_positives=training.mask_positives,
-        temperature_warmup=training.temperature_warmup,
-    )
+    module = (distil or BiEncoder)(encoder, training, passage_encoder)
     query_store, passage_store = TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
     batches = RetrievalBatches(
         query_store,
@@ -235,28 +187,14 @@ def retriever(
         positive=training.positive,
         teacher=TeacherScores.open(teacher) if teacher else None,
     )
-    if distil:
-        module = distil(
-            module,
-            contrastive_weight=training.contrastive_weight,
-            teacher_temperature=training.teacher_temperature,
-            mean=training.mean,
-            own_negatives=training.own_negatives,
-        )
     validation = None
     if training.validation:
-        pool = dev_pool(collection, validation_run, training)
-        score = PoolValidation(
-            pool,
-            TokenStore.open(validation_queries / "store"),
-            passage_store,
-            layout=layout,
-            normalise=training.normalise,
-            tokens_per_batch=machine.encoding_budget(),
-            precision=training.precision,
-        )
+        sides = dev_pool(collection, validation_run, training), TokenStore.open(validation_queries / "store"), passage_store
+        options = {"layout": layout, "normalise": training.normalise, "precision": training.precision}
         validation = Validation(
-            lambda _: score(encoder, passage_encoder)["MRR"].mean(), training.validation.every, training.validation.keep
+            lambda _: pool_mrr(*sides, encoder, passage_encoder, **options).mean(),
+            training.validation.every,
+            training.validation.keep,
         )
     train(module, batches.batch, training.with_seed(seed), folder, title="fine-tuning", validation=validation)
     save_encoders(folder, encoder, passage_encoder)
@@ -303,6 +241,7 @@ def dev_pool(collection: Collection, run: Path, training: Finetuning) -> Validat
     options = training.validation
     relevant = collection.relevant_rows(options.split)
     usable = np.array([row for row, rows in enumerate(relevant) if len(rows)])
+    # By the validation's own seed: runs of a study are compared on the same dev queries.
     drawn = np.random.default_rng([options.seed, VALIDATION_DRAW]).permutation(usable)[: options.queries]
     chosen = np.sort(drawn)
     ranking = np.load(run / "ranking" / "rows.npy", mmap_mode="r")  # [queries of the split, per_query]

@@ -39,6 +39,11 @@ class Checkpoint:
     shapes: dict[str, list[int]]
     progress: dict[str, Any]
 
+    def best(self) -> dict[str, Tensor]:
+        """The weights of the best validation before this checkpoint; empty where there was none."""
+        path = self.folder / BEST
+        return load_file(path) if path.is_file() else {}
+
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters with gradient by name; a tensor that is tied into several places appears once, under its first name.
@@ -76,6 +81,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Pa
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]) -> None:
     """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets none."""
+    # AdamW numbers its parameters group by group (matrices, then vectors): another order than that of the module.
     names = {parameter: name for name, parameter in trained.items()}
     ordered = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
@@ -108,6 +114,7 @@ def save_checkpoint(
         best: weights of the best validation so far, on the host; empty where there are none.
     """
     weights = module_tensors(module)
+    # Written beside its place and renamed into it: who looks finds the whole checkpoint or none.
     with fresh_folder(folder / f"checkpoint-{step}") as draft:
         save_file(host_copies(weights), draft / MODEL)
         save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER)
@@ -121,9 +128,27 @@ def save_checkpoint(
             "progress": progress,
             "files": {path.name: file_digest(path) for path in draft.iterdir()},
         }
+        # The checksum is of all that stands above, so a file cut off by a full disk is noticed before it is trained on.
         write_json(draft / "state.json", {**state, "checksum": json_digest(state)})
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
         shutil.rmtree(old)
+
+
+def resume(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]) -> Checkpoint | None:
+    """Put weights, buffers and optimiser state of the newest sound checkpoint back, in place (ties stay ties).
+
+    Returns:
+        The checkpoint, or None where there is none.
+
+    Raises:
+        InputError: it was made with other settings or another model.
+    """
+    checkpoint = newest_checkpoint(folder)
+    if checkpoint:
+        _check_matches(checkpoint, settings, module)
+        load_weights(checkpoint, module)
+        load_optimizer_tensors(optimizer, trained_parameters(module), load_file(checkpoint.folder / OPTIMIZER))
+    return checkpoint
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -162,12 +187,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, state["step"], state["settings"], state["shapes"], state["progress"])
 
 
-def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.Module) -> None:
-    """Refuse to continue a run under other settings or with another module.
-
-    Raises:
-        InputError: names the settings, or the parameters, that differ.
-    """
+def _check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.Module) -> None:
+    """Refuse to continue a run under other settings or with another module; name what differs."""
     shapes = _shapes(module_tensors(module))
     for what, saved, now in (("settings", checkpoint.settings, settings), ("model", checkpoint.shapes, shapes)):
         names = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
@@ -178,24 +199,11 @@ def check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.M
 
 
 @torch.no_grad()
-def load_checkpoint(checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put weights, buffers and optimiser state back, in place (ties stay ties)."""
-    load_weights(checkpoint, module)
-    load_optimizer_tensors(optimizer, trained_parameters(module), load_file(checkpoint.folder / OPTIMIZER))
-
-
-@torch.no_grad()
 def load_weights(checkpoint: Checkpoint, module: nn.Module) -> None:
     """Put weights and buffers back, in place: those after update `checkpoint.step`, whichever a run has kept."""
     saved = load_file(checkpoint.folder / MODEL)
     for name, tensor in module_tensors(module).items():
         tensor.copy_(saved[name])
-
-
-def load_best(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The weights of the best validation before this checkpoint; empty where there was none."""
-    path = checkpoint.folder / BEST
-    return load_file(path) if path.is_file() else {}
 
 
 def remove_drafts(folder: Path) -> None:

@@ -156,6 +156,7 @@ def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
         ([1, 2], [0, 1, 2, 5])
     """
     drawn = np.random.default_rng([seed, FEW_SHOT_DRAW]).permutation(rows)
+    # Nested, since every share is a beginning of one and the same order.
     return np.sort(drawn[: max(1, round(share * len(rows)))])
 
 
@@ -184,6 +185,7 @@ def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         >>> rows.tolist(), first.tolist()
         ([0, 1, 0, 2], [0, 1, 3])
     """
+    # `np.unique` numbers by value; numbers by first appearance are those of the rows as they stand in a file.
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.empty_like(order)
@@ -221,6 +223,7 @@ def group_examples(
         >>> examples.query_rows.tolist(), examples.positives.tolist(), examples.negatives.tolist()
         ([2, 4], [0, 1, 3], [[-1], [2]])
     """
+    # A pair is one number, query * passages + passage: sorting these groups them by query and drops repetitions.
     keys = np.unique(positive_queries * passages + positive_passages)
     owners, positives = np.divmod(keys, max(passages, 1))
     rows, counts = np.unique(owners, return_counts=True)
@@ -241,6 +244,7 @@ def _negatives(
     usable[first] = True
     usable &= ~np.isin(keys, positive_keys, kind="sort") & np.isin(queries, rows, kind="sort")
     queries, candidates = queries[usable], candidates[usable]
+    # Stable, so that each query's negatives stay in the order given (hardest first); their rank there is their column.
     order = np.argsort(queries, kind="stable")
     owner = np.searchsorted(rows, queries[order])
     rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
@@ -273,6 +277,7 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
     keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
     owners, positives = np.divmod(keys, span)
+    # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it would without them.
     width = first.negatives.shape[1]
     lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
     lists[places[0], :width], lists[places[1], width:] = first.negatives, second.negatives
@@ -318,6 +323,7 @@ def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: 
     Returns:
         `[batch]` int64 passage rows.
     """
+    # The seed shifts the turn, so that runs of one epoch differ in it too.
     turn = 0 if rule == "first" else (epoch + seed) % examples.counts(chosen)
     return examples.positives[examples.offsets[chosen] + turn]
 
@@ -339,6 +345,7 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)
+    # The window moves on by `count` each epoch and wraps: no negative comes twice before all have come once.
     start = (epoch + seed) % 2**31 * count % np.maximum(available, 1)
     start[available < count] = 0
     slot = start[:, None] + np.arange(count)
@@ -354,6 +361,7 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
 
 def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarray:
     """Each row of `listed` in an order of its own that depends on (seed, query); -1 goes to the end."""
+    # Sorting by a hash shuffles each row by itself: the same whichever queries share its batch, and in every epoch.
     keys = hash64(seed, query_rows[:, None], np.arange(listed.shape[1])[None, :])
     keys[listed < 0] = np.iinfo(np.uint64).max
     return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
@@ -385,6 +393,7 @@ def known_positives(
     Returns:
         `[batch, columns]` bool; False in the query's own positive column, True in a repetition of that passage.
     """
+    # Ragged lists of positives lie flat; `reduceat` joins the rows of the comparison that belong to one query.
     positives, begin = examples.positives_of(chosen)
     known = np.logical_or.reduceat(positives[:, None] == columns[None, :], begin, axis=0)
     batch = np.arange(len(chosen))

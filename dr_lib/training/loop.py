@@ -20,17 +20,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dr_lib.training import machine
-from dr_lib.training.checkpoint import (
-    check_matches,
-    host_copies,
-    load_best,
-    load_checkpoint,
-    module_tensors,
-    newest_checkpoint,
-    remove_drafts,
-    save_checkpoint,
-    trained_parameters,
-)
+from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
 from dr_lib.training.log import TrainLog
 from dr_lib.training.schedule import TrainSettings, learning_rate, seed_step
 
@@ -130,10 +120,8 @@ def train(
         identity["validation"] = {"every": validation.every, "keep": validation.keep}
     if is_main:
         remove_drafts(folder)
-    if checkpoint := newest_checkpoint(folder):
-        check_matches(checkpoint, identity, module)
-        load_checkpoint(checkpoint, module, optimizer)
-        best = load_best(checkpoint)
+    if checkpoint := resume(folder, module, optimizer, identity):
+        best = checkpoint.best()
         meter.restore(checkpoint.progress)
     log = meter.log
     log.precision, log.device = precision, machine.device_name(device)
@@ -145,6 +133,7 @@ def train(
 
     def micro_steps(step: int) -> range:
         """Numbers of this process's micro-batches in update `step`."""
+        # The numbers go round the processes in turn: how many there are changes who reads a batch, not which are read.
         per_update = settings.accumulation * processes
         return range((step - 1) * per_update + accelerator.process_index, step * per_update, processes)
 
@@ -172,7 +161,7 @@ def train(
                 with accelerator.accumulate(model):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
-                    accelerator.backward(parts["loss"])
+                    accelerator.backward(parts["loss"])  # divided by the accumulation: gradients add up to their mean
                 meter.add(index, parts | {"tokens": tokens})
             norm = accelerator.clip_grad_norm_(trained.values(), settings.clip or float("inf"))
             meter.add(index, {"grad_norm": norm})
@@ -223,6 +212,7 @@ def train(
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019) with decay on matrices only, as in BERT's own training."""
+    # Decay pulls weights towards zero; a norm's scale or a bias has no reason to be near it.
     matrices = [parameter for parameter in trained.values() if parameter.ndim >= 2]
     vectors = [parameter for parameter in trained.values() if parameter.ndim < 2]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -326,6 +316,7 @@ class Meter:
         Raises:
             TrainingError: a loss or gradient norm is NaN or infinite.
         """
+        # One stack, one transfer: fetching scalars one by one would stop a GPU as often as there are losses.
         values = self.accelerator.reduce(torch.stack([value for _, _, value in self._waiting]), "mean").tolist()
         for (index, name, _), value in zip(self._waiting, values, strict=True):
             if name in ("loss", "grad_norm") and not math.isfinite(value):

@@ -22,7 +22,6 @@ from dr_lib.training.loop import train
 from dr_lib.training.stage_settings import CrossEncoderTraining
 
 RerankerLoss = Literal["listwise", "pointwise"]
-Gradient = Literal["paper", "released"]
 KEEP_ONE_IN = 4  # passages that the released code gives a gradient
 
 
@@ -31,25 +30,16 @@ class Reranker(nn.Module):
 
     Args:
         cross_encoder: `cross_encoder(batch)` -> `[pairs]` scores.
-        passages_per_query: n, the positive first.
+        settings: how many passages a query has (`negatives` and the positive, which stands first), and which of them
+            have a gradient: all (paper), or the positive and the hardest others only, a quarter in all. Then all are
+            scored first without gradient or dropout, and those once more (released: 64 and 16).
         loss: "listwise" (SimLM) or "pointwise" (RocketQA and PAIR: a probability for each pair).
-        gradient: through all n passages (paper), or through the positive and the hardest others only, n / 4 in all:
-            first all are scored without gradient or dropout, then those once more (released: 64 and 16).
-        r_drop: score each pair twice, with dropout drawn anew, and ask for agreement (released).
     """
 
-    def __init__(
-        self,
-        cross_encoder: nn.Module,
-        *,
-        passages_per_query: int,
-        loss: RerankerLoss = "listwise",
-        gradient: Gradient = "paper",
-        r_drop: bool = False,
-    ):
+    def __init__(self, cross_encoder: nn.Module, settings: CrossEncoderTraining, loss: RerankerLoss = "listwise"):
         super().__init__()
-        self.cross_encoder, self.passages_per_query = cross_encoder, passages_per_query
-        self.loss, self.gradient, self.r_drop = loss, gradient, r_drop
+        self.cross_encoder, self.settings, self.loss = cross_encoder, settings, loss
+        self.passages_per_query = settings.negatives + 1
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss of a batch, and the share of queries whose positive scores highest among the passages with gradient.
@@ -60,16 +50,17 @@ class Reranker(nn.Module):
         """
         n = self.passages_per_query
         count = max(2, n // KEEP_ONE_IN)
-        if self.gradient == "released" and count < n:
+        if self.settings.gradient == "released" and count < n:
             batch, n = batch.take(self.hardest(batch, count)), count
-        passes = 2 if self.r_drop else 1
+        passes = 2 if self.settings.r_drop else 1
+        # R-drop's two passes are one batch of two copies: dropout is drawn for each row anew.
         copies = batch if passes == 1 else batch.take(torch.arange(len(batch), device=batch.rows.device).repeat(2))
         lists = self.cross_encoder(copies).view(passes, -1, n)
         with torch.autocast(lists.device.type, enabled=False):
             loss = {"listwise": losses.listwise, "pointwise": losses.pointwise}[self.loss]
             means = torch.stack([loss(scores) for scores in lists])
             result = {"loss": means.mean(), "accuracy": positives_first(lists[0])}
-            if self.r_drop:
+            if self.settings.r_drop:
                 apart = losses.r_drop(lists[0], lists[1])
                 result |= {"loss": result["loss"] + apart, "r_drop_loss": apart.detach()}
         return result
@@ -77,6 +68,7 @@ class Reranker(nn.Module):
     @torch.no_grad()
     def hardest(self, batch: TokenBatch, count: int) -> Tensor:
         """Numbers `[B * count]` of the pairs with each query's positive and its highest-scored negatives."""
+        # Chosen without dropout, else chance would decide which negatives are the hardest.
         training = self.cross_encoder.training
         scores = self.cross_encoder.eval()(batch).view(-1, self.passages_per_query)
         self.cross_encoder.train(training)
@@ -129,8 +121,7 @@ def cross_encoder(
     )
     pairs = encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
-    each = training.negatives + 1
-    batches = PairBatches(pairs, examples, batch_queries=training.batch_queries, passages_per_query=each, seed=seed)
-    module = Reranker(encoder, passages_per_query=each, loss=loss, gradient=training.gradient, r_drop=training.r_drop)
+    sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
+    batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
     train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder")
     encoder.save(folder / "model")

@@ -11,8 +11,7 @@ its twin is then a wrong answer; it ranks the first relevant passage only. Here 
 relevant one that is found counts. Page of the book: ideas/evaluation.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
-from dr_lib.training.machine import precision as choose_precision
+from dr_lib.tokens import Layout, TokenStore, plan_by_length
+from dr_lib.training import machine
 
 SCORE_BYTES = 1 << 28
 BLOCK = 1 << 15
@@ -51,12 +50,7 @@ class ValidationPool:
 
     @classmethod
     def of(
-        cls,
-        query_rows: Sequence[int] | np.ndarray,
-        positives: Sequence[Sequence[int] | np.ndarray],
-        negatives: np.ndarray,
-        *,
-        per_query: int | None = None,
+        cls, query_rows: Sequence[int] | np.ndarray, positives: Sequence[Sequence[int] | np.ndarray], negatives: np.ndarray
     ) -> "ValidationPool":
         """Collect the passages of some queries; whatever is relevant to one is a negative of the others.
 
@@ -65,7 +59,6 @@ class ValidationPool:
             positives: rows of the relevant passages of each, at least one.
             negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a pool that is a whole
                 collection: one line of all its rows.
-            per_query: negatives taken of each query (the paper: up to 50); None for all.
 
         Raises:
             InputError: no query, one without a relevant passage, or lists of different lengths.
@@ -75,7 +68,7 @@ class ValidationPool:
             problem = f"{len(query_rows)} queries, relevant passages for {sum(map(bool, counts))} of {len(counts)}"
             raise InputError(problem, where="validation pool", fix="Give each query at least one relevant passage.")
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
-        others = np.asarray(negatives, np.int64)[:, :per_query].ravel()
+        others = np.asarray(negatives, np.int64).ravel()
         rows = np.unique(np.concatenate([relevant, others[others >= 0]]))
         offsets = np.cumsum([0, *counts])
         return cls(np.asarray(query_rows, np.int64), rows, np.searchsorted(rows, relevant), offsets)
@@ -118,73 +111,50 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
     return torch.cat(ranks).cpu().numpy()
 
 
-class PoolValidation:
-    """A pool with its tokens, ready to be asked at any step of a training; the training is not disturbed.
+@torch.inference_mode()
+def pool_mrr(
+    pool: ValidationPool,
+    query_store: TokenStore,
+    passage_store: TokenStore,
+    encoder: nn.Module,
+    passage_encoder: nn.Module | None = None,
+    *,
+    layout: Layout,
+    normalise: bool = True,
+    precision: Literal["auto", "bf16", "fp32"] = "auto",
+) -> np.ndarray:
+    """Encode a pool at any step of a training, which is not disturbed, and score it.
 
     Args:
         pool: queries and passages.
         query_store, passage_store: where their tokens are.
+        encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none of their own.
+        passage_encoder: a second encoder, for passages.
         layout: how queries and passages become sequences.
         normalise: compare by cosine in place of the inner product.
-        tokens_per_batch: rows x padded length of an encoding batch.
-        precision: of the encoder's forward pass.
+        precision: of the forward pass.
 
-    Example: ``mrr = validation(encoder)["MRR"].mean()``
+    Returns:
+        MRR of each query, `[queries]` float64.
     """
-
-    def __init__(
-        self,
-        pool: ValidationPool,
-        query_store: TokenStore,
-        passage_store: TokenStore,
-        *,
-        layout: Layout,
-        normalise: bool = True,
-        tokens_per_batch: int = 8_192,
-        precision: Literal["auto", "bf16", "fp32"] = "auto",
-    ):
-        self.pool, self.normalise, self.precision = pool, normalise, precision
-        self._queries = _Side(query_store, pool.query_rows, layout.queries, tokens_per_batch)
-        self._passages = _Side(passage_store, pool.passage_rows, layout.passages, tokens_per_batch)
-
-    @torch.inference_mode()
-    def __call__(self, encoder: nn.Module, passage_encoder: nn.Module | None = None) -> dict[str, np.ndarray]:
-        """Encode the pool and score it.
-
-        Args:
-            encoder: `encoder(batch)` -> `[batch, hidden]`; of queries, and of passages that have none of their own.
-            passage_encoder: a second encoder, for passages.
-
-        Returns:
-            "MRR", "MRR@10" and "R@1" (whether the first passage is relevant) of each query, `[queries]` float64.
-        """
-        queries = self._encode(encoder, self._queries)
-        ranks = pool_ranks(queries, self._encode(passage_encoder or encoder, self._passages), self.pool)
-        return {"MRR": 1 / ranks, "MRR@10": np.where(ranks <= 10, 1 / ranks, 0), "R@1": (ranks == 1).astype(float)}
-
-    def _encode(self, encoder: nn.Module, side: "_Side") -> Tensor:
-        device = next(encoder.parameters()).device
-        on = choose_precision(self.precision, device) == "bf16"
-        modes = [(module, module.training) for module in encoder.modules()]
-        encoder.eval()
-        try:
-            with torch.autocast(device.type, torch.bfloat16) if on else nullcontext():
-                vectors = [encoder(batch.to(device)).float() for batch in side.batches()]
-        finally:
-            for module, training in modes:
-                module.training = training
-        ordered = torch.cat(vectors)[side.inverse.to(device)]
-        return nn.functional.normalize(ordered, dim=1) if self.normalise else ordered
+    queries = _encode(encoder, query_store, pool.query_rows, layout.queries, precision)
+    passages = _encode(passage_encoder or encoder, passage_store, pool.passage_rows, layout.passages, precision)
+    if normalise:
+        queries, passages = nn.functional.normalize(queries, dim=1), nn.functional.normalize(passages, dim=1)
+    return 1 / pool_ranks(queries, passages, pool)
 
 
-class _Side:
-    """Rows of a store, cut into batches of like lengths once for all calls."""
-
-    def __init__(self, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], tokens_per_batch: int):
-        self.store, self.rows, self.layout = store, rows, layout
-        self.plan = plan_by_length(store.lengths(**layout)[rows], tokens_per_batch, layout["max_length"])
-        self.inverse = torch.from_numpy(np.argsort(np.concatenate(self.plan)))
-
-    def batches(self) -> Iterator[TokenBatch]:
-        """Token batches, longest first."""
-        return (self.store.batch(self.rows[part], **self.layout) for part in self.plan)
+def _encode(encoder: nn.Module, store: TokenStore, rows: np.ndarray, layout: dict[str, Any], precision: str) -> Tensor:
+    """Vectors `[rows, hidden]` float32 of some rows of a store; every module is left in the mode that it was in."""
+    device = next(encoder.parameters()).device
+    # Sorted by length a batch holds hardly any padding; in the end the vectors go back to their rows' order.
+    plan = plan_by_length(store.lengths(**layout)[rows], machine.encoding_budget(), layout["max_length"])
+    modes = [(module, module.training) for module in encoder.modules()]
+    encoder.eval()
+    try:
+        with torch.autocast(device.type, torch.bfloat16, enabled=machine.precision(precision, device) == "bf16"):
+            vectors = [encoder(store.batch(rows[part], **layout).to(device)).float() for part in plan]
+    finally:
+        for module, training in modes:
+            module.training = training
+    return torch.cat(vectors)[torch.from_numpy(np.argsort(np.concatenate(plan))).to(device)]

@@ -248,9 +248,8 @@ def test_dev_queries_may_choose_what_is_reported_on_another_collection(untrained
 
 def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, monkeypatch):
     recipe = untrained.with_(finetuning__steps=6, finetuning__validation=LOOKS)
-    look = "dr_lib.training.validation.PoolValidation.__call__"
     scores = iter([0.1, 0.9, 0.2])
-    monkeypatch.setattr(look, lambda *_: {"MRR": np.array([next(scores)])})
+    monkeypatch.setattr("dr_lib.training.bi_encoder.pool_mrr", lambda *_, **__: np.array([next(scores)]))
     folder = shared.get(Pipeline(recipe).retriever)
     log = json.loads((folder / "log.json").read_text())
     assert [(row["step"], row["score"]) for row in log["validation"]] == [(2, 0.1), (4, 0.9), (6, 0.2)]
@@ -266,11 +265,11 @@ def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, mo
 def test_the_pool_holds_dev_queries_their_passages_and_what_bm25_finds(untrained, shared, monkeypatch):
     pools = []
 
-    def look(self, *_):
-        pools.append(self.pool)
-        return {"MRR": np.array([0.5])}
+    def look(pool, *_, **__):
+        pools.append(pool)
+        return np.array([0.5])
 
-    monkeypatch.setattr("dr_lib.training.validation.PoolValidation.__call__", look)
+    monkeypatch.setattr("dr_lib.training.bi_encoder.pool_mrr", look)
     pipeline = Pipeline(untrained.with_(finetuning__validation=LOOKS | {"seed": 5}))
     shared.get(pipeline.retriever)
     (pool,) = {id(one): one for one in pools}.values()

@@ -23,11 +23,6 @@ NEW_YORK = {
     ("minseg", "renorm"): [2.659323, 2.610595, 2.862055, 2.862055, 2.610595, 2.659323],
     ("minseg", "zero"): [1.329661, 1.756639, 2.428274, 2.428274, 1.756639, 1.329661],
 }
-TWO_PASSAGES = {
-    ("naive", "renorm"): [4.799914, 3.008155, 4.799914],
-    ("minseg", "renorm"): [3.295837, 3.008155, 3.295837],
-    ("naive", "zero"): [1.599971, 1.002718, 1.599971],
-}
 NOISE = np.array([-1.0, 0.5, -0.2, 0.3, 1.5, -2.0])
 
 
@@ -44,31 +39,10 @@ def importances_of(store_of, tmp_path):
     return measure
 
 
-@pytest.mark.parametrize(
-    ("texts", "totals", "occurrences"),
-    [
-        (["new york is in new york"], (6, 5, 4, 3), [[2, 2, 1, 1, 2, 2], [2, 1, 1, 1, 2, 0], [1] * 4 + [0] * 2]),
-        (["a b c", "a b d"], (6, 4, 2, 0), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]]),
-    ],
-)
-def test_ngrams_of_the_worked_examples(store_of, tmp_path, texts, totals, occurrences):
-    store = store_of(texts)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
-    [block] = counts.blocks(store)
-    assert counts.totals == totals
-    assert [found.tolist() for found in counts.of(block)[:3]] == occurrences
-
-
 @pytest.mark.parametrize(("pmi", "edges"), NEW_YORK)
 def test_new_york_is_in_new_york(importances_of, pmi, edges):
     found = importances_of(["new york is in new york"], pmi=pmi, edges=edges)
     assert np.allclose(found, NEW_YORK[pmi, edges], atol=1e-6)
-
-
-@pytest.mark.parametrize(("pmi", "edges"), TWO_PASSAGES)
-def test_passages_are_not_joined(importances_of, pmi, edges):
-    found = importances_of(["a b c", "a b d"], pmi=pmi, edges=edges)
-    assert np.allclose(found, 2 * TWO_PASSAGES[pmi, edges], atol=1e-6)
 
 
 def test_a_title_is_not_joined_to_its_body(importances_of):

@@ -43,10 +43,3 @@ def test_weights_are_those_of_counted_strings(store_of, tmp_path, monkeypatch, w
                 expected.append(tfidf if weighting == "tfidf" else 1 / counts[word])
     assert np.allclose(weights_of_words(values, store), expected, atol=1e-7)
     assert values.text.dtype == np.float32
-
-
-def test_all_pieces_of_a_word_share_its_weight(store_of, tmp_path):
-    store = store_of(["abcd dcba abcd", "dcba bad"], split=True)
-    values = write_keyword_weights(store, tmp_path / "values", progress=False)
-    inside = store.continuation[store.text_ids]
-    assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])

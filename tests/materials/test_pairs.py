@@ -163,37 +163,6 @@ def path(tmp_path):
     return tmp_path / "rows.jsonl"
 
 
-def stored(path, tokenizer, folder, **rest) -> tuple[dict[str, int], list[str], list[str], Examples]:
-    """Counts, the words of each query and passage, and the examples."""
-    folder.mkdir()
-    counts = store_pairs(pairs_of(path), folder, tokenizer, progress=False, **rest)
-    words = []
-    for name in ("queries", "passages"):
-        store = TokenStore.open(folder / name)
-        batch = store.batch(np.arange(len(store)), max_length=40)
-        words.append([tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids])
-    return counts, *words, Examples.open(folder / "examples")
-
-
-def test_equal_questions_are_one_query_with_all_their_positives(path, tiny_tokenizer, tmp_path):
-    counts, queries, passages, examples = stored(path, tiny_tokenizer, tmp_path / "out", depth=2)
-    assert queries == ["new york is", "a retriever", "the decoder"]
-    asked = {
-        queries[row]: (
-            {passages[p].removeprefix("vector ") for p in examples.positives_of(np.array([place]))[0]},
-            {passages[p].removeprefix("vector ") for p in examples.negatives[place] if p >= 0},
-        )
-        for place, row in enumerate(examples.query_rows)
-    }
-    assert asked == {
-        "new york is": ({"masked words", "hard negatives"}, {"dense vectors", "the bottleneck"}),
-        "a retriever": ({"dense vectors"}, set()),
-        "the decoder": ({"an encoder"}, {"the bottleneck"}),
-    }
-    assert counts == {"rows": 6, "left_out": 2, "queries": 3, "passages": 5, "pairs": 4}
-    assert len(set(passages)) == 5 and examples.passages == 5
-
-
 def test_a_file_without_a_usable_row_is_refused(tmp_path, tiny_tokenizer):
     (tmp_path / "empty.tsv").write_text("\tpassage\n")
     with pytest.raises(InputError, match="no row with a question"):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dr_lib import objectives
-from dr_lib.errors import InputError
 from dr_lib.lab import Recipe
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "book" / "practice" / "examples" / "bag_of_words.py"
@@ -56,8 +55,3 @@ def test_a_passage_of_special_tokens_alone_has_no_bag(added, make, batch):
 def test_one_word_in_a_recipe_is_enough(added):
     recipe = Recipe(objective="mlm").with_(objective="bag_of_words", objective__weight=0.1)
     assert recipe.objective.params == {"mask_unknown": False, "rate": 0.3, "weight": 0.1}
-
-
-def test_a_parameter_it_does_not_have_is_refused_with_the_list(added):
-    with pytest.raises(InputError, match="rate, weight"):
-        Recipe(objective="bag_of_words").with_(objective__alpha=1)

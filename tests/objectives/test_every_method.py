@@ -39,6 +39,13 @@ def sequences(batch) -> list[TokenBatch]:
     return [batch] if isinstance(batch, TokenBatch) else [x for x in vars(batch).values() if isinstance(x, TokenBatch)]
 
 
+def changed(batch, change):
+    """A batch of any kind with every text of it changed."""
+    if isinstance(batch, TokenBatch):
+        return change(batch)
+    return replace(batch, **{key: change(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)})
+
+
 def pieces(batch) -> torch.Tensor:
     """How many pieces each text of a batch has, special ones aside."""
     return torch.cat([(~texts.special).sum(1) for texts in sequences(batch)])
@@ -89,9 +96,13 @@ def test_logged_values_are_finite_detached_scalars(untrained, odd_batch, seeded)
     assert all(0 <= value <= 1 for key, value in result.items() if key.endswith("accuracy"))
 
 
-@pytest.mark.parametrize(("name", "rate"), [(name, rate) for name in METHODS for rate in (0.0, 1.0) if RATES[name]])
-def test_nothing_or_everything_may_be_masked(name, rate, make, batches, seeded):
-    objective = make(name, **dict.fromkeys(RATES[name], rate))
+EXTREMES = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]  # of the first rate, which is the encoder's, and of all others
+
+
+@pytest.mark.parametrize(("name", "rates"), [(name, rates) for name in METHODS for rates in EXTREMES if RATES[name]])
+def test_nothing_or_everything_may_be_masked(name, rates, make, batches, seeded):
+    first, *others = RATES[name]
+    objective = make(name, **{first: rates[0]}, **dict.fromkeys(others, rates[1]))
     result = objective(batches(name)(0), seeded())
     result["loss"].backward()
     assert all(value.isfinite() for value in result.values())
@@ -107,10 +118,7 @@ def with_unknown(name, batches) -> tuple:
         ids[:, 1::3] = torch.where(texts.special, ids, UNKNOWN)[:, 1::3]
         return texts.with_ids(ids)
 
-    batch = batches(name)(0)
-    if isinstance(batch, TokenBatch):
-        return change(batch)
-    return replace(batch, **{key: change(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)})
+    return changed(batches(name)(0), change)
 
 
 MASKED = [name for name in METHODS if issubclass(objectives.method(name), objectives.MaskedObjective)]
@@ -129,6 +137,20 @@ def test_unknown_words_are_hidden_and_predicted_only_where_the_settings_say_so(
     hidden = [text.input_ids[mask] for text, (mask, _) in zip(texts, hidden_inputs, strict=True)]
     assert (torch.cat(hidden) == UNKNOWN).any() == as_a_word
     assert (torch.cat(targets) == UNKNOWN).any() == as_a_word if targets else name == "encdec_rtd"
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_passages_without_a_token_are_handled(name, make, batches, seeded):
+    def emptied(texts: TokenBatch) -> TokenBatch:
+        return replace(texts, special=texts.special | True, word_start=texts.word_start & False)
+
+    batch = batches(name)(0)
+    parts = (
+        {} if isinstance(batch, TokenBatch) else {key: emptied(x) for key, x in vars(batch).items() if isinstance(x, TokenBatch)}
+    )
+    result = make(name)(replace(batch, **parts) if parts else emptied(batch), seeded())
+    result["loss"].backward()
+    assert all(value.isfinite() for value in result.values())
 
 
 def test_bf16_is_close_to_fp32(untrained, odd_batch, seeded):

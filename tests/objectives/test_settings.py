@@ -41,21 +41,9 @@ def test_defaults_are_the_papers(name):
     assert {field: chosen[field] for field in DEFAULTS[name]} == DEFAULTS[name]
 
 
-def test_settings_are_frozen():
-    with pytest.raises(ValueError, match="frozen"):
-        objectives.parameters("simlm").encoder_rate = 0.1
-
-
 def test_unknown_method_is_refused_with_the_list():
     with pytest.raises(InputError, match=r"no method 'simml'. Choose one of none, mlm, simlm"):
         objectives.parameters("simml")
-
-
-def test_unknown_parameter_is_refused_with_the_valid_ones():
-    with pytest.raises(InputError, match=r"encoder_rate: unknown key\. Valid keys here: mask_unknown, rate, unit"):
-        objectives.parameters("mlm", encoder_rate=0.3)
-    with pytest.raises(InputError, match="rate: unknown key"):
-        objectives.parameters("none", rate=0.3)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,24 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dr_lib.training import BiEncoder, DistilledBiEncoder, Examples, RetrievalBatches, TeacherScores, TrainSettings, train
+from dr_lib.training import (
+    BiEncoder,
+    Distillation,
+    DistilledBiEncoder,
+    Examples,
+    Finetuning,
+    RetrievalBatches,
+    TeacherScores,
+    TrainSettings,
+    train,
+)
 
 SETTINGS = TrainSettings(steps=1, learning_rate=1e-3, warmup=0, clip=None, precision="fp32")
 KINDS = {
-    "blocks of the paper": lambda: BiEncoder(Bag(1), temperature=0.2, blocks="paper"),
-    "gradient cache": lambda: BiEncoder(Bag(1), temperature=0.2, chunk=3),
-    "two encoders, passage-centric": lambda: BiEncoder(Bag(1), temperature=0.2, passage_encoder=Bag(2), alpha=0.3),
-    "distilled": lambda: DistilledBiEncoder(BiEncoder(Bag(1), temperature=0.2)),
+    "blocks of the paper": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, blocks="paper")),
+    "gradient cache": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, chunk=3)),
+    "two encoders, passage-centric": lambda: BiEncoder(Bag(1), Finetuning(temperature=0.2, alpha=0.3), passage_encoder=Bag(2)),
+    "distilled": lambda: DistilledBiEncoder(Bag(1), Distillation(temperature=0.2)),
 }
 
 

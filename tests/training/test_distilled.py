@@ -9,7 +9,7 @@ from torch import nn
 
 from dr_lib import losses
 from dr_lib.errors import InputError
-from dr_lib.training import BiEncoder, DistilledBiEncoder, Examples, RetrievalBatches
+from dr_lib.training import BiEncoder, Distillation, DistilledBiEncoder, Examples, RetrievalBatches
 
 
 class Table(nn.Module):
@@ -48,50 +48,49 @@ def by_hand(queries, passages, teacher, temperature):
 def test_divergence_is_that_of_the_passages_the_teacher_has_read(batch, unread):
     teacher = batch.teacher_scores.clone()
     teacher[1, :unread] = torch.nan
-    student = BiEncoder(Table(), temperature=0.1)
-    parts = DistilledBiEncoder(student)(replace(batch, teacher_scores=teacher), torch.Generator())
+    student = DistilledBiEncoder(Table(), Distillation(temperature=0.1))
+    parts = student(replace(batch, teacher_scores=teacher), torch.Generator())
     queries, passages = (t.detach().double().numpy() for t in student.vectors(batch))
     expected = by_hand(queries, passages, teacher.double().numpy(), 0.1)
     assert parts["divergence_loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_contrastive_part_has_its_weight(batch):
-    student = BiEncoder(Table(), temperature=0.1)
-    parts = DistilledBiEncoder(student, contrastive_weight=0.3)(batch, torch.Generator())
-    plain = student(batch, torch.Generator())["loss"]
+    student = DistilledBiEncoder(Table(), Distillation(temperature=0.1, contrastive_weight=0.3))
+    parts = student(batch, torch.Generator())
+    plain = BiEncoder(student.encoder, student.settings)(batch, torch.Generator())["loss"]
     assert parts["loss"].item() == pytest.approx((parts["divergence_loss"] + 0.3 * plain).item(), rel=1e-6)
 
 
 def test_equal_scores_leave_nothing_to_learn(batch):
-    student = BiEncoder(Table(), temperature=0.5)
+    student = DistilledBiEncoder(Table(), Distillation(temperature=0.5, contrastive_weight=0.0))
     queries, passages = (nn.functional.normalize(t, dim=1) for t in student.vectors(batch))
     own = (queries[:, None] * passages.unflatten(0, (6, -1))).sum(2).detach() / 0.5
-    parts = DistilledBiEncoder(student, contrastive_weight=0.0)(replace(batch, teacher_scores=own), torch.Generator())
+    parts = student(replace(batch, teacher_scores=own), torch.Generator())
     parts["loss"].backward()
     assert parts["loss"].item() == pytest.approx(0, abs=1e-6)
     assert student.encoder.words.weight.grad.abs().max() < 1e-5
 
 
 def test_inner_products_are_used_where_vectors_are_not_normalised(batch):
-    student = BiEncoder(Table(), temperature=1.0, normalise=False)
+    student = DistilledBiEncoder(Table(), Distillation(temperature=1.0, normalise=False))
     queries, passages = student.vectors(batch)
     own = torch.stack([passages[4 * row : 4 * row + 4] @ query for row, query in enumerate(queries)])
     expected = losses.distillation(own, batch.teacher_scores)
-    found = DistilledBiEncoder(student).divergence(queries, passages, batch.teacher_scores)
+    found = student.divergence(queries, passages, batch.teacher_scores)
     torch.testing.assert_close(found, expected)
 
 
 def test_a_batch_without_teacher_is_refused(batch):
     with pytest.raises(InputError, match="teacher"):
-        DistilledBiEncoder(BiEncoder(Table()))(replace(batch, teacher_scores=None), torch.Generator())
+        DistilledBiEncoder(Table(), Distillation())(replace(batch, teacher_scores=None), torch.Generator())
 
 
 def test_own_hard_negatives_are_left_to_the_teacher_where_that_is_asked_for(batch):
-    student = BiEncoder(Table(), temperature=0.5, blocks="query_passage")
-    both = {
-        own: DistilledBiEncoder(student, own_negatives=own)(batch, torch.Generator())["contrastive_loss"].item()
-        for own in (True, False)
-    }
+    student, both = BiEncoder(Table()), {}
+    for own in (True, False):
+        settings = Distillation(temperature=0.5, blocks="query_passage", own_negatives=own)
+        both[own] = DistilledBiEncoder(student.encoder, settings)(batch, torch.Generator())["contrastive_loss"].item()
     queries, passages = (part.detach().double() for part in student.vectors(batch))
     scores = torch.nn.functional.normalize(queries) @ torch.nn.functional.normalize(passages).T / 0.5
     rows, n = batch.passage_rows, len(passages) // len(queries)

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from dr_lib.errors import InputError
-
 BODIES = {1: {0, 2}, 3: {4}, 5: {6, 7, 8}, 11: {12}}
 """First passage of each document: its others."""
 
@@ -47,9 +45,3 @@ def test_another_passage_of_the_document_is_no_negative(make_loud, batches_of, s
         one.queries.take(np.array([place] * 2)), one.passages.take(np.array([place] * 2)), one.passage_rows[[place] * 2]
     )
     assert objective(two, seeded())["loss"].item() == pytest.approx(0, abs=1e-6)
-
-
-def test_a_collection_without_documents_is_refused(batches_of):
-    alone = {"documents": np.arange(14), "positions": np.zeros(14, int)}
-    with pytest.raises(InputError, match="no document of this collection has two passages"):
-        batches_of("bfs", alone)

@@ -1,10 +1,8 @@
 """coCondenser: pairs of spans, and the sum of Condenser's loss and the contrastive one."""
 
-import numpy as np
 import pytest
 import torch
 
-from dr_lib.errors import InputError
 from dr_lib.models import layer_states
 
 DOCUMENTS = [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 5]
@@ -80,8 +78,3 @@ def test_with_dropout_chunks_give_the_gradient_of_chunks_whose_activations_are_k
         found.append((loss.item(), torch.cat(slopes)))
     assert found[0][0] == found[1][0]
     assert (found[0][1] - found[1][1]).norm() <= 1e-5 * found[0][1].norm()
-
-
-def test_a_collection_without_documents_is_refused(batches_of):
-    with pytest.raises(InputError, match="choose a method that reads passages alone"):
-        batches_of("cocondenser", {"documents": np.arange(14), "positions": np.zeros(14, int)})
