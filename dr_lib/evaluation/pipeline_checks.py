@@ -49,37 +49,33 @@ def positive_first(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
 
     Args:
         positives: `[queries]` score of each query's best positive; -inf where it was not scored.
-        negatives: `[queries, depth]` scores; NaN or -inf where there is none.
+        negatives: `[queries, depth]` scores; -inf where there is none.
 
     Returns:
         `[queries]` bool; False for a tie.
 
     Example:
-        >>> positive_first(np.array([2.0, 2.0]), np.array([[1.0, np.nan], [2.0, 0.0]]))
+        >>> positive_first(np.array([2.0, 2.0]), np.array([[1.0, -np.inf], [2.0, 0.0]]))
         array([ True, False])
     """
-    return positives > np.nan_to_num(negatives, nan=-np.inf).max(axis=1, initial=-np.inf)
+    return positives > negatives.max(axis=1, initial=-np.inf)
 
 
 def share_above(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
     """Share of each query's scored negatives that lie above its best positive: `[queries]` float64.
 
     Example:
-        >>> share_above(np.array([2.0]), np.array([[3.0, 1.0, np.nan]]))
+        >>> share_above(np.array([2.0]), np.array([[3.0, 1.0, -np.inf]]))
         array([0.5])
     """
-    scored = np.isfinite(negatives)
-    above = (scored & (np.where(scored, negatives, 0) > positives[:, None])).sum(axis=1)
-    return above / np.maximum(scored.sum(axis=1), 1)
+    return (negatives > positives[:, None]).sum(axis=1) / np.maximum(np.isfinite(negatives).sum(axis=1), 1)
 
 
-def teacher_on_lists(
-    teacher: TeacherScores, listed: Examples, chosen: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """A teacher's score of each query's best positive `[chosen]`, of its negatives `[chosen, depth]` (NaN: none)."""
+def teacher_on_lists(teacher: TeacherScores, listed: Examples, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A teacher's score of each query's best positive `[chosen]`, of its negatives `[chosen, depth]` (-inf: none)."""
     places, first = listed.places_of(chosen)
     best = np.maximum.reduceat(np.asarray(teacher.positives)[places], first)
-    return best, np.where(listed.negatives[chosen] >= 0, teacher.negatives[chosen], np.nan)
+    return best, np.where(listed.negatives[chosen] >= 0, teacher.negatives[chosen], -np.inf)
 
 
 def ranking_on_lists(ranking: Ranking, listed: Examples, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

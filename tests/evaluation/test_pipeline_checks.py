@@ -59,7 +59,7 @@ def test_ranking_scores_are_minus_infinity_for_what_was_not_found(listed):
 
 
 def test_a_positive_that_was_not_found_is_not_first():
-    assert not checks.positive_first(np.array([-np.inf]), np.array([[-np.inf, np.nan]]))[0]
+    assert not checks.positive_first(np.array([-np.inf]), np.array([[-np.inf, -np.inf]]))[0]
 
 
 def test_lists_are_compared_query_by_query():
