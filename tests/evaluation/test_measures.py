@@ -234,11 +234,6 @@ def test_answers_alone_can_be_measured(collection, three_lists):
     assert found.per_query("accuracy@2").tolist() == [0, 0, 1]
 
 
-def test_a_judged_query_that_the_run_lacks_scores_nothing(collection, three_lists):
-    part = Ranking(["q"], three_lists.rows[:1], three_lists.scores[:1])
-    assert evaluate_split(part, collection, "test", ["accuracy@1"]).per_query("accuracy@1").tolist() == [0, 0, 1]
-
-
 def test_answers_are_asked_for_where_a_measure_needs_them(collection):
     bare = collection.queries("test").remove_columns("answers").add_column("answers", [[], [], []])
     judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})

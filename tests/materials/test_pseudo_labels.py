@@ -98,13 +98,6 @@ def test_counts_are_those_of_the_labels(scores, rows):
         assert all(type(number) in (int, float) for number in counts.values())
 
 
-def test_stricter_thresholds_give_fewer_labels(scores, rows):
-    chances = probabilities(scores, "sigmoid")
-    loose, strict = (count_labels(rows, chances, *pair, [np.array([])] * 40) for pair in ((0.6, 0.4), (0.9, 0.1)))
-    assert strict["positives"] < loose["positives"] and strict["queries_kept"] <= loose["queries_kept"]
-    assert strict["known_retrieved"] == 0
-
-
 def test_what_makes_no_sense_is_refused(scores, rows):
     chances = probabilities(scores, "sigmoid")
     for s_pos, s_neg in ((0.1, 0.9), (0.5, 0.5), (1.1, 0.1), (0.9, -0.1)):

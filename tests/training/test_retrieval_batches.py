@@ -23,16 +23,6 @@ def make(counted_store, examples):
     return build
 
 
-def test_a_batch_is_the_same_whenever_it_is_asked_for(make):
-    forward = [make().batch(step) for step in range(10)]
-    batches = make()
-    for step in reversed(range(10)):
-        again = batches.batch(step)
-        assert torch.equal(again.passage_rows, forward[step].passage_rows)
-        assert torch.equal(again.queries.input_ids, forward[step].queries.input_ids)
-        assert torch.equal(again.known_positives, forward[step].known_positives)
-
-
 def test_each_query_is_followed_by_its_positive_and_its_own_negatives(make, examples):
     batch = make().batch(6)
     row_of = {row: query for query, row in enumerate(examples.query_rows.tolist())}
