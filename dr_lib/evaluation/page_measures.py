@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import R_PRECISION, Qrels, Scores, evaluate
 from dr_lib.retrieval import Ranking, rows_of
 
@@ -37,18 +36,12 @@ def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[
     Returns:
         The ranking, and the names of its rows (the distinct pages in order of first appearance in the collection).
 
-    Raises:
-        InputError: a ranking of another collection.
-
     Example:
         >>> ranking = Ranking(["q"], np.array([[2, 0, 1]]), np.array([[3.0, 2.0, 1.0]]))
         >>> of_pages, names = page_ranking(ranking, ["Ant", "Bee", "Ant"])
         >>> of_pages.rows.tolist(), of_pages.scores.tolist(), names
         ([[0, 1, -1]], [[3.0, 1.0, -inf]], ['Ant', 'Bee'])
     """
-    if ranking.rows.max(initial=-1) >= len(pages):
-        problem = f"row {ranking.rows.max()} of {len(pages)} passages"
-        raise InputError(problem, where="pages", fix="Give the page of each passage that was searched.")
     names = list(dict.fromkeys(pages))
     places = {name: place for place, name in enumerate(names)}
     numbers = np.array([*(places[page] for page in pages), -1])

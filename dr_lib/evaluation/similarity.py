@@ -38,7 +38,7 @@ def passage_similarities(
         least one passage of either kind; the others are left out.
 
     Raises:
-        InputError: numbers of queries that differ, or no query with a positive and a negative.
+        InputError: no query with a positive and a negative.
 
     Example:
         >>> passages = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
@@ -47,9 +47,6 @@ def passage_similarities(
         >>> round(found.mean("s(p+, q) mean"), 3), round(found.mean("s(p+, p-) mean"), 3)
         (1.0, 0.6)
     """
-    if not len(queries) == len(ranking) == len(positives):
-        problem = f"{len(queries)} vectors, {len(ranking)} rankings, {len(positives)} lists of positives"
-        raise InputError(problem, where="similarity", fix="Give one of each for every query, in one order.")
     kept, values = [], []
     for place, query in enumerate(ranking.query_ids):
         rows = ranking.rows[place, :depth]

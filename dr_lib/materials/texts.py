@@ -74,7 +74,7 @@ class Texts:
             >>> from dr_lib.tokens import load_tokenizer
             >>> folder = Path(tempfile.mkdtemp())
             >>> made = Texts.write(folder, [[["who?", "why?"], []], [["when?"]]], load_tokenizer("embedded"))
-            >>> made.offsets.tolist(), made.of(0)
+            >>> made.offsets.tolist(), made.strings[:2]["text"]
             ([0, 2, 2, 3], ['who?', 'why?'])
         """
         counts: list[int] = []
@@ -99,10 +99,6 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.strings)
-
-    def of(self, passage: int) -> list[str]:
-        """The texts of one passage."""
-        return self.strings[int(self.offsets[passage]) : int(self.offsets[passage + 1])]["text"]
 
     def owners(self) -> np.ndarray:
         """The passage of each text, `[texts]` int64."""

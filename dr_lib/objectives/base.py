@@ -74,13 +74,6 @@ class Source:
         budget = {"tokens_per_batch": self.tokens_per_batch, "seed": self.seed}
         return BatchStream(self.store, **budget, **self.layout.passages, **changes)
 
-    def material(self, name: str) -> Path:
-        """The folder of a material; `InputError` where it was not made."""
-        if name not in self.materials:
-            known = ", ".join(self.materials) or "none"
-            raise InputError(f"no material {name!r}", where="materials", fix=f"Make it first; there is {known}.")
-        return self.materials[name]
-
 
 class Objective(nn.Module, ABC):
     """A masked LM and what a method adds to it in order to pre-train it.

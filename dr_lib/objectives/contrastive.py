@@ -65,7 +65,7 @@ class Contrastive(Objective):
     def batches(cls, settings: ContrastiveSettings, source: Source) -> Callable[[int], RetrievalBatch]:
         """Queries, each with its passage and `negatives` others, of the one material that the settings name."""
         (name,) = settings.materials()
-        return stored_pairs(source, source.material(name), settings.batch_pairs, settings.negatives).batch
+        return stored_pairs(source, source.materials[name], settings.batch_pairs, settings.negatives).batch
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
@@ -107,7 +107,7 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
         negatives: hard negatives beside each positive; a query that has fewer gets random passages.
 
     Raises:
-        InputError: something is missing or does not fit, or there are too few pairs for a batch.
+        InputError: too few pairs for a batch.
     """
     examples, own = Examples.open(folder / "examples"), folder / "passages"
     layout, budget = source.layout, source.tokens_per_batch

@@ -16,7 +16,6 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
-from dr_lib.errors import InputError
 from dr_lib.models import Decoder, embed, hidden_states
 from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, Source, predict_tokens, report
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, Window, halves, join_texts, joined_lengths
@@ -241,16 +240,13 @@ class MasterBatches:
             collection knows any, else halves the passage; "released" always halves it.
         source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and `continuations` as
             far as the tasks read them.
-
-    Raises:
-        InputError: a material is missing or belongs to other passages.
     """
 
     def __init__(self, settings: MasterSettings, source: Source):
         self.source, self.store, tasks = source, source.store, settings.tasks
         self.layout = source.layout.passages | {"pad_to_multiple": MULTIPLE}
         weighted = {"mkp", "npr"} & set(tasks)
-        self.weights = TokenValues.open(source.material("keyword_weights") / "values", self.store) if weighted else None
+        self.weights = TokenValues.open(source.materials["keyword_weights"] / "values", self.store) if weighted else None
         self.questions = _texts(source, "questions") if "dor" in tasks else None
         self.continuations = _texts(source, "continuations") if "gor" in tasks else None
         follows = next_passages(source.documents, source.positions)
@@ -320,13 +316,8 @@ class PassageTexts:
 
 
 def _texts(source: Source, name: str) -> PassageTexts:
-    folder = source.material(name)
-    store, offsets = TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False)
-    if len(offsets) != len(source.store) + 1 or offsets[-1] != len(store) or store.tokenizer != source.store.tokenizer:
-        sizes = f"{len(store)} texts of {len(offsets) - 1} passages, not of {len(source.store)}"
-        problem = f"written about other passages or in other tokens ({sizes})"
-        raise InputError(problem, where=folder, fix="Make the material again.")
-    return PassageTexts(store, offsets)
+    folder = source.materials[name]
+    return PassageTexts(TokenStore.open(folder / "store"), np.load(folder / "offsets.npy", allow_pickle=False))
 
 
 def next_passages(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:

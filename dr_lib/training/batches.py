@@ -102,7 +102,7 @@ class RetrievalBatches:
         teacher: scores of the examples by a re-ranker, for distillation.
 
     Raises:
-        InputError: fewer queries than a batch takes, or examples of another collection.
+        InputError: fewer queries than a batch takes.
     """
 
     def __init__(
@@ -122,10 +122,6 @@ class RetrievalBatches:
             problem = f"{len(examples)} training queries do not fill a batch of {batch_queries}"
             fix = "Take a smaller batch or more training queries."
             raise InputError(problem, where="batch_queries", fix=fix)
-        if examples.passages != len(passage_store):
-            problem = f"examples speak of {examples.passages} passages, the store has {len(passage_store)}"
-            fix = "Make the examples and the store from the same collection."
-            raise InputError(problem, where="passages", fix=fix)
         self.query_store, self.passage_store = query_store, passage_store
         self.examples, self.teacher, self.positive = examples, teacher, positive
         self.passages_per_query, self.seed, self.layout = passages_per_query, seed, layout or Layout()
@@ -174,7 +170,7 @@ class PairBatches:
         seed: of the order of queries and of the choice of positives and negatives.
 
     Raises:
-        InputError: fewer queries than a batch takes, or examples of another collection.
+        InputError: fewer queries than a batch takes.
     """
 
     def __init__(

@@ -8,7 +8,6 @@ from ir_measures import RR
 
 from dr_lib.collections import CandidateSet
 from dr_lib.collections.dialogue import Exchange
-from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings
 from dr_lib.evaluation.dialogue import evaluate_candidates, rank_candidates
 from dr_lib.models import DenseEncoder, save_masked_lm
@@ -40,13 +39,6 @@ def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
     texts = np.array([[1.0], [2.0], [0.0]], np.float32)
     candidates = np.array([[0, 0, 2, -1], [1, 2, 0, 0]])
     assert rank_candidates(np.ones((2, 1), np.float32), texts, candidates, np.array([0, 0])).tolist() == [1, 2]
-
-
-def test_what_does_not_fit_is_refused():
-    vectors = np.ones((2, 3), np.float32)
-    for candidates, correct in (([[0], [1]], [1, 1]), ([[0]], [0])):
-        with pytest.raises(InputError, match="fit"):
-            rank_candidates(vectors, vectors, np.array(candidates), np.array(correct))
 
 
 @pytest.fixture

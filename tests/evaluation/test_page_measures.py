@@ -98,8 +98,3 @@ def test_one_set_of_evidence_is_plain_r_precision():
     evidence = {query: [[p for p, grade in grades.items() if grade]] for query, grades in qrels.items()}
     plain = evaluate(ranking, qrels, IDS, ["R-precision"]).per_query("R-precision")
     assert np.array_equal(r_precision(ranking, evidence, IDS).per_query("R-precision"), plain)
-
-
-def test_pages_of_another_collection_are_refused():
-    with pytest.raises(InputError, match="of 3 passages"):
-        page_ranking(random_ranking(), PAGES[:3])

@@ -47,8 +47,6 @@ def test_passages_that_do_not_exist_are_no_negatives():
     assert found.mean("s(p+, p-) mean") == pytest.approx(similarity(PASSAGES[2], PASSAGES[1]), rel=1e-5)
 
 
-def test_queries_that_do_not_fit_or_have_no_pair_are_refused():
-    with pytest.raises(InputError, match="11 lists"):
-        passage_similarities(QUERIES, PASSAGES, ranking(), POSITIVES[:11])
+def test_queries_without_any_pair_are_refused():
     with pytest.raises(InputError, match="Look deeper"):
         passage_similarities(QUERIES, PASSAGES, ranking(), [np.zeros(0, int)] * 12)

@@ -98,13 +98,6 @@ def test_counts_are_those_of_the_labels(scores, rows):
         assert all(type(number) in (int, float) for number in counts.values())
 
 
-def test_what_makes_no_sense_is_refused(scores, rows):
-    chances = probabilities(scores, "sigmoid")
-    for s_pos, s_neg in ((0.1, 0.9), (0.5, 0.5), (1.1, 0.1), (0.9, -0.1)):
-        with pytest.raises(InputError, match="s_neg < s_pos"):
-            label(rows, chances, s_pos=s_pos, s_neg=s_neg, passages=60)
-
-
 def test_known_passages_are_found_for_their_own_query_alone():
     rows = np.array([[0, 1, 2], [0, 1, -1]])
     assert among(rows, [np.array([1]), np.array([0, 2])]).tolist() == [[False, True, False], [True, False, False]]

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional
 
 from dr_lib import masking, objectives
-from dr_lib.errors import InputError
 from dr_lib.materials.importances import write_importances
 from dr_lib.materials.ngrams import count_ngrams
 from dr_lib.tokens import Layout, TokenBatch
@@ -166,9 +165,3 @@ def test_batches_carry_the_importance_of_every_piece(store, tmp_path, title):
         assert (batch.values[batch.special] == 0).all() and (batch.values > 0).any()
     plain = method.batches(objectives.parameters("cdmae", decoder_masking="uniform"), source)
     assert plain(0).values is None and torch.equal(plain(0).input_ids, batches(0).input_ids)
-
-
-def test_importances_that_were_not_made_are_named(store):
-    source = objectives.Source(store, Layout(passage_length=20), tokens_per_batch=80)
-    with pytest.raises(InputError, match="importances"):
-        objectives.method("cdmae").batches(objectives.parameters("cdmae"), source)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from dr_lib import objectives
-from dr_lib.errors import InputError
 from dr_lib.objectives.master import Master, MasterBatch, longest_word, next_passages
 from dr_lib.tokens import Layout, TokenStore, TokenValues
 
@@ -176,15 +175,6 @@ def test_tasks_that_are_off_need_no_material(batches):
     batch = batches({"materials": {}}, tasks=("cmp",))(0)
     assert (batch.halves, batch.neighbours, batch.questions, batch.continuations) == (None,) * 4
     assert batch.passages.values is None
-    with pytest.raises(InputError, match="no material 'questions'"):
-        batches({"materials": {}}, tasks=("dor",))
-
-
-def test_material_of_other_passages_is_refused(batches, folders, tmp_path):
-    (tmp_path / "store").symlink_to(folders["questions"] / "store")
-    np.save(tmp_path / "offsets.npy", np.array([0, 11]))
-    with pytest.raises(InputError, match="written about other passages"):
-        batches({"materials": folders | {"questions": tmp_path}})
 
 
 def test_the_longest_word_is_counted_in_pieces(store):

@@ -69,11 +69,6 @@ def test_sizes_that_do_not_fit_are_refused(make, values, told):
         make(**values)
 
 
-def test_examples_of_another_collection_are_refused(counted_store, examples):
-    with pytest.raises(InputError, match="examples speak of 200 passages, the store has 201"):
-        RetrievalBatches(counted_store(30, 30), counted_store(201, 50), examples, batch_queries=5)
-
-
 def test_only_queries_are_cut_at_the_named_end(make, counted_store, monkeypatch):
     cut, plain = [], counted_store.batch
 

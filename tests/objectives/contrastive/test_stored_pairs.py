@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from dr_lib.errors import InputError
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples
 
@@ -108,8 +107,3 @@ def test_a_material_may_bring_passages_of_its_own(batches_of, pairs_folder, tiny
     assert torch.equal(batch.queries.rows, batch.passages.rows)
     for asked, answer in zip(batch.queries.input_ids, batch.passages.input_ids, strict=True):
         assert answer[answer > 4].tolist()[:10] == asked[asked > 4].tolist()
-
-
-def test_a_missing_material_is_named(batches_of):
-    with pytest.raises(InputError, match="no material 'paq_pairs'"):
-        batches_of("paq", {"materials": {}})
