@@ -67,17 +67,12 @@ def question_collection(
         chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
     ids = collection.passages["id"][:]
     written = {int(row): f"asked-{row}" for rows in chosen.values() for row in rows}
-    judgements = {
-        split: [Judgement(query, passage, grade) for query, own in collection.qrels(split).items()
-                for passage, grade in own.items()]
-        for split in judged
-    }  # fmt: skip
+    judgements: dict[str, list[Judgement]] = {}
+    for split in judged:  # what people have judged stays as it is
+        grades = collection.qrels(split)
+        judgements[split] = [Judgement(query, passage, grade) for query, own in grades.items() for passage, grade in own.items()]
     wanted = {query for split in judged for query in collection.qrels(split)}
-    queries = [
-        Query(row["id"], row["text"], tuple(row["answers"]))
-        for row in (collection.queries() if wanted else ())
-        if row["id"] in wanted
-    ]
+    queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in collection.queries() if row["id"] in wanted]
     queries += [Query(name, strings[row]) for row, name in written.items()]
     for split, rows in chosen.items():
         judgements[split] = [Judgement(written[int(row)], ids[int(sources[row])], 1) for row in rows]
@@ -151,6 +146,7 @@ def draw_splits(
         >>> draw_splits(np.arange(4), np.array([0, 1, 3]), {"train": 2, "test": 1}, held=np.array([]), seed=0).tolist()
         [0, 1, -1, 0]
     """
+    # A document in one split alone: neighbours of a training passage would make the test easier than it looks.
     few = len(np.unique(documents[asked])) < FEWEST_DOCUMENTS
     units = np.arange(len(documents)) if few else documents
     free = ~np.isin(units, units[held.astype(np.int64)])
