@@ -191,24 +191,23 @@ def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """The place that errors name, and the unparsed row: a line as text, or an item of a JSON array as it is."""
     if not path.is_file():
         raise InputError("no such file", where=path, fix="Check the path.")
-    lines = read_lines(path)
-    for number, (where, first) in enumerate(lines, start=1):
-        if first.strip():
-            break
-    else:
+    lines = enumerate(read_lines(path), start=1)
+    begin = next(((number, *line) for number, line in lines if line[1].strip()), None)
+    if begin is None:
         return
+    number, where, first = begin
     if first.lstrip().startswith("[") and not _is_table(path):
-        yield from _array_items(path, number, first, lines)
+        yield from _array_items(path, number, first, (line for _, (_, line) in lines))
     else:
         yield where, first
-        yield from ((where, line) for where, line in lines if line.strip())
+        yield from ((where, line) for _, (where, line) in lines if line.strip())
 
 
 def _is_table(path: Path) -> bool:
     return re.search(r"\.tsv(\.gz)?$", path.name) is not None
 
 
-def _array_items(path: Path, line: int, text: str, lines: Iterator[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+def _array_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """The items, with their places, of the one array that begins in a line and goes on in others (DPR's training data)."""
     decoder, place = json.JSONDecoder(), text.index("[") + 1
     while True:
@@ -231,10 +230,10 @@ def _array_items(path: Path, line: int, text: str, lines: Iterator[tuple[str, st
         line, place = line + text.count("\n", place, end), end
 
 
-def _next_lines(lines: Iterator[tuple[str, str]], size: int) -> str:
+def _next_lines(lines: Iterator[str], size: int) -> str:
     """The next lines, each with the end of the line before, as far as needed for so many characters."""
     parts: list[str] = []
-    for _, line in lines:
+    for line in lines:
         parts.append("\n" + line)
         size -= len(parts[-1])
         if size <= 0:
