@@ -59,10 +59,10 @@ def execute(run: Run, cache: Cache) -> Record:
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
     trainings = {}
     for name in ("pretrained", "retriever", "cross_encoder"):
-        if name in stages and (log := cache.folder(stages[name]) / "log.json").is_file():
-            files = manifests[name]["files"].items()
-            weights = {file: facts["sha256"] for file, facts in files if file.endswith(".safetensors")}
-            trainings[name] = training_log(log) | {"weights": weights}
+        if name in stages and "log.json" in (files := manifests[name]["files"]):
+            cache.check(folder := cache.folder(stages[name]))  # unread so far if what rests on it was there already
+            weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
+            trainings[name] = training_log(folder / "log.json") | {"weights": weights}
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     code = {one.kind: one.code for one in stages.values()}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
