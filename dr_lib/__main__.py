@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # whoever reads our output has seen enough: `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
@@ -94,6 +98,7 @@ def run_batch(options: argparse.Namespace) -> int:
     """run notebooks through papermill, several side by side"""
     from dr_lib.lab.batch import run_notebooks
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends notebooks under way too, where the default would not
     given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
     return run_notebooks(options.notebooks, parameters=dict(options.parameter), **given)
 

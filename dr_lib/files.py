@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from dr_lib.errors import InputError
@@ -82,6 +83,21 @@ def file_digest(path: Path) -> str:
     """SHA-256 (hex) of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
+    """A new `.npy` file, mapped for writing, whose room on the disk is taken at once.
+
+    Without that, a full disk is found when a page is written, which ends the process without a word (SIGBUS).
+
+    Raises:
+        OSError: the disk has no room for it.
+    """
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 @contextmanager

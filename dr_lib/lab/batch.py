@@ -59,14 +59,22 @@ def run_notebooks(
     target = to or places.project_root() / "_build" / "executed"
     inputs = inputs_digest(settings, parameters, threads)
     started, states = time.perf_counter(), Counter()
+    under_way: set[subprocess.Popen] = set()
     workers = jobs or max(1, usable_cores() // threads)
     with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
-        runs = [pool.submit(run_notebook, notebook, settings, parameters, threads, target, inputs) for notebook in notebooks]
-        for future in as_completed(runs):
-            state, line = future.result()
-            states[state] += 1
-            bar.update()
-            tqdm.write(line)
+        options = settings, parameters, threads, target, inputs, under_way
+        runs = [pool.submit(run_notebook, notebook, *options) for notebook in notebooks]
+        try:
+            for future in as_completed(runs):
+                state, line = future.result()
+                states[state] += 1
+                bar.update()
+                tqdm.write(line)
+        except BaseException:  # Ctrl-C or TERM: what waits never starts, what runs is stopped and continues from its stages
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in under_way.copy():
+                process.terminate()
+            raise
     total = spell_seconds(time.perf_counter() - started)
     ran, unchanged = states["ran"], states["unchanged"]
     print(f"{ran} of {len(notebooks)} notebooks ran in {total} ({unchanged} unchanged), results in {target}")
@@ -96,7 +104,13 @@ def find_scale(scale: str) -> Path:
 
 
 def run_notebook(
-    notebook: Path, settings: Path, parameters: Mapping[str, str], threads: int, target: Path, inputs: str | None
+    notebook: Path,
+    settings: Path,
+    parameters: Mapping[str, str],
+    threads: int,
+    target: Path,
+    inputs: str | None,
+    under_way: set[subprocess.Popen],
 ) -> tuple[str, str]:
     """Execute one notebook in a process of its own; its result appears under `target` only if all cells ran.
 
@@ -113,9 +127,11 @@ def run_notebook(
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
         output, place = Path(draft) / notebook.name, {"cwd": places.project_root(), "env": environment(threads)}
-        with log.open("w", encoding="utf-8") as file:
-            command = papermill_command(notebook, output, settings, parameters)
-            status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, **place).returncode
+        command = papermill_command(notebook, output, settings, parameters)
+        with log.open("w", encoding="utf-8") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place) as one:
+            under_way.add(one)
+            status = one.wait()
+            under_way.discard(one)
         seconds = spell_seconds(time.perf_counter() - started)
         if status:
             if output.exists():

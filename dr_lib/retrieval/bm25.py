@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json
+from dr_lib.files import fresh_folder, new_array, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.stages import stage
 
@@ -253,7 +253,7 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
 def _new(folder: Path | None, name: str, kind: type, size: int) -> np.ndarray:
     if folder is None:
         return np.empty(size, kind)
-    return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=(size,))
+    return new_array(folder / f"{name}.npy", kind, (size,))
 
 
 def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.files import json_digest, new_array, read_json, write_json
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.retrieval.search import search
@@ -105,7 +105,7 @@ def encode(
                     raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
                 if array is None:
                     shape = (len(store), values.shape[1])
-                    array = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
+                    array = new_array(draft, dtype, shape)
                 array[rows], done = values, done + 1
                 bar.update(len(rows))
                 if time.monotonic() - saved > SAVE_EVERY:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import datasets
 import numpy as np
-from numpy.lib.format import open_memmap
 from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -21,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate, values_to_batch
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
@@ -277,7 +276,7 @@ class TokenValues:
         with fresh_folder(Path(folder)) as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
             written = dict.fromkeys(lengths, 0)
-            files = {part: open_memmap(draft / f"{part}.npy", "w+", dtype, (length,)) for part, length in lengths.items()}
+            files = {part: new_array(draft / f"{part}.npy", dtype, (length,)) for part, length in lengths.items()}
             for values in blocks:
                 for part, numbers in zip(files, values, strict=True):
                     end = written[part] + len(numbers)

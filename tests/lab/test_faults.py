@@ -9,10 +9,13 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import traceback
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dr_lib import lab
@@ -21,6 +24,7 @@ from dr_lib.lab import Pipeline, Recipe, Record
 from dr_lib.stages import Cache
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
+ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("DR_KILLS", "200"))  # of the four recipes together
 TIMES = ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory")
 
@@ -186,3 +190,69 @@ def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path):
         assert not answer.exists()
     assert 3 in seen
     assert result(execute(recipe, root)) == whole
+
+
+def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path):
+    """Mapped files take their room when they are made: else a full disk would show as SIGBUS, without a word."""
+    recipe, disk = recipes["distilled"], tmp_path / "disk"
+    disk.mkdir()
+    whole = result(execute(recipe, tmp_path / "whole"))
+    size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    ends = set()
+    for share in (0.05, 0.2, 0.4, 0.6, 0.8):
+        options = f"size={int(share * size)}"
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True).returncode:
+            pytest.skip("small disks need the right to mount")
+        try:
+            if not (child := os.fork()):
+                code = 1
+                try:
+                    execute(recipe, disk / "stages")
+                    code = 0
+                except InputError:
+                    code = 3
+                except BaseException:
+                    os.write(2, traceback.format_exc().encode())
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            assert os.WIFEXITED(status), f"{options}: ended by signal {os.WTERMSIG(status)}"
+            ends.add(os.WEXITSTATUS(status))
+            subprocess.run(["mount", "-o", f"remount,size={3 * size}", str(disk)], check=True)
+            assert result(execute(recipe, disk / "stages")) == whole
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+    assert ends <= {0, 3} and 3 in ends
+
+
+BATCH = """
+import time
+for second in range(600):
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how):
+    nbformat = pytest.importorskip("nbformat")
+    for name in ("first", "second", "third"):
+        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH)])
+        nbformat.write(book, tmp_path / f"{name}.ipynb")
+    command = [sys.executable, "-m", "dr_lib", "batch", str(tmp_path), "--jobs", "2", "--to", str(tmp_path / "done")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT)
+
+    def of_us() -> list:
+        return [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
+
+    deadline = time.monotonic() + 120
+    while len(of_us()) < 3 and time.monotonic() < deadline:  # the batch and two notebooks
+        time.sleep(0.2)
+    time.sleep(2)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
+    assert "Traceback" not in errors
+    deadline = time.monotonic() + 20
+    while of_us() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (not of_us() and not (tmp_path / "done").exists()) or not list((tmp_path / "done").glob("*.ipynb"))
