@@ -1,7 +1,7 @@
 """Nothing in a step waits for the device, and a GPU gives what a CPU gives."""
 
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -117,3 +117,15 @@ def never_waiting(device: str):
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(("name", "values"), [*((name, {}) for name in METHODS), ("simlm", JOINT)], ids=str)
+def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(name, values, make, batches, seeded, monkeypatch):
+    """Tensors without values, on the device "meta", fail where a number is asked for and where two devices meet."""
+    monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())  # it does not know this device
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    objective, batch = make(name, **values).to("meta"), batches(name, **values)(0).to("meta")
+    loss = objective(batch, seeded())["loss"]
+    loss.backward()
+    assert loss.device.type == "meta" and loss.ndim == 0
+    assert {weight.grad.device.type for weight in objective.parameters() if weight.grad is not None} == {"meta"}
