@@ -128,7 +128,10 @@ def run_notebook(
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
         output, place = Path(draft) / notebook.name, {"cwd": places.project_root(), "env": environment(threads)}
         command = papermill_command(notebook, output, settings, parameters)
-        with log.open("w", encoding="utf-8") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place) as one:
+        with (
+            log.open("w", encoding="utf-8") as file,
+            subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place) as one,
+        ):
             under_way.add(one)
             status = one.wait()
             under_way.discard(one)
