@@ -16,7 +16,7 @@ from dr_lib.evaluation.nlu import (
     task_of,
 )
 from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
-from dr_lib.evaluation.papers import Check, Claim, Compare, Paper, Table, load_paper, load_papers
+from dr_lib.evaluation.papers import AnsweredBy, Check, Claim, Compare, Paper, Table, load_paper, load_papers
 from dr_lib.evaluation.pipeline_checks import pipeline_checks
 from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions, stratify
 from dr_lib.evaluation.similarity import similarities
@@ -31,4 +31,4 @@ from dr_lib.evaluation.statistics import (
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.evaluation.verdicts import Case, PairResult, Verdict, flips, verdict
+from dr_lib.evaluation.verdicts import STATES, Case, PairResult, Verdict, flips, verdict

@@ -27,6 +27,8 @@ class Table(Settings):
         id: "table8", "figure3".
         rows: as many cells a row as there are columns; None where the paper has none.
         notes: where numbers come from, and what is doubtful.
+        page: the page of the book that runs it, such as "notebooks/simlm/table08_replace_rates".
+        planned: in place of it, the page that will.
     """
 
     id: str
@@ -36,6 +38,14 @@ class Table(Settings):
     columns: list[str]
     rows: list[list[Cell]]
     notes: str
+    page: str | None = None
+    planned: str | None = None
+
+    @model_validator(mode="after")
+    def _one_page(self) -> "Table":
+        if (self.page is None) == (self.planned is None):
+            raise ValueError("give it a page, or the page that is planned")
+        return self
 
     def labels(self) -> list[str]:
         """The name of each row, as claims use it."""
@@ -95,6 +105,52 @@ class Check(Settings):
         return self
 
 
+Stage = Literal["none", "pretrained", "retriever1", "retriever2", "distilled", "reranker"]
+
+
+class AnsweredBy(Settings):
+    """Which records answer a claim: nothing of it is guessed from names of columns or from what most records are.
+
+    Attributes:
+        study: of the records, such as "simlm/table07".
+        rows: row of the paper -> label of our run; a row that is left out is a system that is not run here.
+        measure: ours, of the claim's pairs and of every check that names none; or of each row its own.
+        collection: what is searched; several are averaged, each with the same weight.
+        stage: where the pipeline of each run ends, or of each row its own; "none" where nothing is retrieved.
+        pairs: those that carry the claim, where not all do; also such as follow from the paper's by transitivity.
+        protocol: "same" is the paper's own comparison in small; "stand-in" is another one in its place.
+        lacks: what a stand-in cannot show.
+        why: why these records answer it, and what is still to be run.
+    """
+
+    study: str
+    rows: dict[str, str] = Field(min_length=1)
+    measure: str | dict[str, str]
+    collection: str | tuple[str, ...]
+    stage: Stage | dict[str, Stage]
+    pairs: list[tuple[str, str]] | None = Field(default=None, min_length=1)
+    protocol: Literal["same", "stand-in"]
+    lacks: str = ""
+    why: str
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """Names of the collections."""
+        return (self.collection,) if isinstance(self.collection, str) else self.collection
+
+    def stage_of(self, row: str) -> str:
+        """Where the pipeline of a row's run ends."""
+        return self.stage if isinstance(self.stage, str) else self.stage[row]
+
+    @model_validator(mode="after")
+    def _whole(self) -> "AnsweredBy":
+        if bool(self.lacks) != (self.protocol == "stand-in"):
+            raise ValueError("a stand-in, and it alone, says what it lacks")
+        if any(isinstance(each, dict) and each.keys() != self.rows.keys() for each in (self.stage, self.measure)):
+            raise ValueError("stage or measure names other rows than rows")
+        return self
+
+
 class Claim(Settings):
     """One claim of a paper.
 
@@ -105,6 +161,8 @@ class Claim(Settings):
         compare: the order of rows of the paper's table that it states, if any.
         checks: what else our runs must show.
         trained: False where nothing is trained (sizes, times, statistics of masks), so that one run decides.
+        answered_by: which of our records answer it.
+        unanswerable: in place of it, why none can here.
     """
 
     id: str
@@ -113,6 +171,8 @@ class Claim(Settings):
     compare: Compare | None
     checks: tuple[Check, ...] = ()
     trained: bool = True
+    answered_by: AnsweredBy | None = None
+    unanswerable: str | None = None
 
     @property
     def metric(self) -> str | None:
@@ -243,6 +303,7 @@ def number(cell: Cell) -> float | None:
 
 
 def _check_claim(claim: Claim, paper: Paper, where: str) -> None:
+    _check_answer(claim, paper, where)
     known = [table.id for table in paper.tables]
     if claim.table is not None and claim.table not in known:
         raise InputError(f"there is no {claim.table}", where=f"{where}: source", fix="Name a table of the file.")
@@ -261,6 +322,23 @@ def _check_claim(claim: Claim, paper: Paper, where: str) -> None:
         if labels.count(name) != 1:
             problem = f"{name!r} names {labels.count(name)} rows of {table.id}"
             raise InputError(problem, where=where, fix=f"Rows: {', '.join(labels)}.")
+
+
+def _check_answer(claim: Claim, paper: Paper, where: str) -> None:
+    """Its rows are the claim's, and the pairs that carry it follow from its own."""
+    answer = claim.answered_by
+    if (answer is None) == (claim.unanswerable is None):
+        raise InputError(
+            "needs either answered_by or unanswerable", where=where, fix="Say which records answer it, or why none can."
+        )
+    rows = {row for pair in claim.pairs for row in pair} | {row for check in claim.checks for row in check.rows}
+    follow = {*claim.pairs}
+    for _ in rows:
+        follow |= {(first, last) for first, one in follow for other, last in follow if one == other}
+    unknown = [f"{row!r} is no row" for row in answer.rows if row not in rows] if answer else []
+    unknown += [f"{pair} does not follow from the pairs" for pair in (answer and answer.pairs) or () if pair not in follow]
+    if unknown:
+        raise InputError(f"{unknown[0]} of the claim", where=f"{where}: answered_by", fix=f"Rows: {', '.join(sorted(rows))}.")
 
 
 def _place(content: Any, steps: tuple[int | str, ...]) -> str:

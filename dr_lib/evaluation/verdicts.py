@@ -8,17 +8,17 @@ p-values of a claim are one family, corrected by Holm. A comparison is *held* wh
 and its p-value is below the level, *reversed* where the interval lies outside, and else *inconclusive*, with the
 smallest difference that so many queries and seeds would have shown.
 
-A claim is held where all its comparisons are, and reversed where at least one is. Runs of one seed can only ever say
-*one seed*, and which way they lean: how far another training would differ is then unknown. Page of the book:
-ideas/statistics.
+A claim is held where all its comparisons are, and reversed where at least one is, even if others were not run: they
+count in Holm's correction as if they had said nothing. Where all that were run are held and others were not, it is *held
+in part*. Runs of one seed can only ever say *one seed*, and which way they lean: how far another training would differ
+is then unknown. Page of the book: ideas/statistics.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy import stats
@@ -38,9 +38,10 @@ from dr_lib.evaluation.statistics import (
     randomisation_tests,
 )
 
-State = Literal["held", "reversed", "inconclusive", "one seed", "not run"]
+State = Literal["held", "held in part", "reversed", "inconclusive", "one seed", "not run", "unanswerable"]
+STATES = get_args(State)
 Runs = Mapping[str, Sequence[Scores]]
-UNTRAINED = ("BM25",)
+UNTRAINED = ("BM25", "BM25 (anserini)")
 """Rows that no training is behind: one run of them is all there is."""
 POWER = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
@@ -74,9 +75,10 @@ class Verdict:
 
     Attributes:
         claim: the claim's id.
-        state: "held", "reversed", "inconclusive", "one seed" or "not run".
+        state: one of `STATES`.
         leans: what the same runs would say if one seed were enough; the state itself otherwise.
-        pairs: the comparisons of which both sides were run, also where the verdict is "not run".
+        pairs: the comparisons of which both sides were run.
+        comparisons: how many the claim has.
         fewest_seeds: of a row that is trained.
         seed_noise: standard deviation of a run's mean from seed to seed, pooled over the rows; None for one seed.
         missing: row names without a run, or measures that a run lacks.
@@ -87,6 +89,7 @@ class Verdict:
     state: State
     leans: State = "not run"
     pairs: tuple[PairResult, ...] = ()
+    comparisons: int = 0
     fewest_seeds: int = 0
     seed_noise: float | None = None
     missing: tuple[str, ...] = ()
@@ -129,8 +132,7 @@ def verdict(
         claim: from `load_paper`.
         runs: row name -> scores, one for each seed; the same queries everywhere. Or collection -> such runs: rows are
             then compared by their averages over the collections, each with the same weight.
-        measure: our name of the claim's metric, e.g. "MRR@10"; read from the metric if None ("Retriever1 MRR@10" is
-            "MRR@10", "NQ R@20" is "accuracy@20" where the runs have it, else "R@20").
+        measure: our name of the claim's metric; None takes that of `claim.answered_by`, or the metric itself.
         level: of the intervals, and 1 minus the level of the tests.
         draws: resamples and flips of sign.
 
@@ -140,89 +142,98 @@ def verdict(
     Example:
         >>> from dr_lib.evaluation import load_paper
         >>> verdict(load_paper("simlm").claim("simlm-no-zero-shot"), {}).note
-        'Not run: BM25, SimLM, SimLM, no fine-tuning.'
+        '0 of 2 pairs run. Not run: BM25, SimLM, SimLM, no fine-tuning.'
     """
+    if claim.unanswerable:
+        return Verdict(claim.id, "unanswerable", "unanswerable", note=claim.unanswerable)
     places = dict(runs) if runs and all(isinstance(own, Mapping) for own in runs.values()) else {"": runs}
-    chosen = measure or _measure(claim.metric, places)
-    compare = claim.compare
-    checks = [Check(kind="order", rows=pair, paired=compare.paired) for pair in claim.pairs] + list(claim.checks)
-    checks = [check if check.measure else check.model_copy(update={"measure": chosen}) for check in checks]
-    missing = _missing(checks, places)
-    usable = [check for check in checks if not _missing([check], places)]
+    checks = _comparisons(claim, measure)
+    usable = [one for check in checks if (one := _runnable(check, places))]
+    missing = tuple(dict.fromkeys(name for check in checks for name in _missing(check, places)))
     sign = -1.0 if claim.lower_is_better else 1.0
-    statistics = [one for check in usable for one in _statistics(check, places, sign, draws)]
-    pairs = _judge(statistics, level, draws)
-    if missing:
-        return Verdict(claim.id, "not run", pairs=pairs, missing=missing, note=f"Not run: {', '.join(missing)}.")
-    rows = {(place, row) for check in checks for row in check.rows if row not in UNTRAINED for place in places}
-    each = [[_mean(run, checks[0].measure) for run in places[place][row]] for place, row in sorted(rows)]
-    leans, seeds = _join([one.state for one in pairs]), min(map(len, each), default=0)
+    pairs = _judge([_statistic(check, places, sign, draws) for check in usable], len(checks), level, draws)
+    known = {check.rows: check for check in checks}
+    # A row's defeat on one collection is a defeat; its victory needs every rival.
+    pairs = tuple(
+        replace(pair, state="inconclusive") if pair.state == "held" and check.rows not in known else pair
+        for pair, check in zip(pairs, usable, strict=True)
+    )
+    rows = {(place, row, check.measure) for check in usable for row in check.rows if row not in UNTRAINED for place in places}
+    each = [[_mean(run, name) for run in places[place][row]] for place, row, name in sorted(rows)]
+    leans, seeds = _join([one.state for one in pairs], whole=not missing), min(map(len, each), default=0)
     noise = float(np.sqrt(np.mean([np.var(own, ddof=1) for own in each]))) if seeds > 1 else None
     state: State = "one seed" if claim.trained and seeds == 1 else leans
     note = f"One seed: {leans} if another would say the same. " if state == "one seed" else ""
-    return Verdict(claim.id, state, leans, pairs, seeds, noise, (), note + _note(pairs))
+    if missing:
+        note += f"{len(pairs)} of {len(checks)} pairs run. Not run: {', '.join(missing)}. "
+    return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (note + _note(pairs)).strip())
 
 
-def _measure(metric: str | None, places: Mapping[str, Runs]) -> str:
-    """Our measure for a column of a paper: its last "name@k"; answer accuracy where the runs have it."""
-    found = re.search(r"(MRR|Recall|R|nDCG)@(\d+)(k?)$", metric or "")
-    if found is None:
-        return metric or ""
-    cut = int(found[2]) * (1000 if found[3] else 1)
-    accuracy = f"accuracy@{cut}"
-    has_answers = any(accuracy in run.values for own in places.values() for several in own.values() for run in several)
-    if found[1] in ("R", "Recall"):
-        return accuracy if has_answers else f"R@{cut}"
-    return f"{found[1]}@{cut}"
+def _comparisons(claim: Claim, measure: str | None) -> list[Check]:
+    """The comparisons that carry a claim, each of as few rows as can be: mostly two."""
+    answer = claim.answered_by
+    chosen = measure or (answer.measure if answer and isinstance(answer.measure, str) else claim.metric)
+    paired = claim.compare.paired if claim.compare else True
+    pairs = (answer and answer.pairs) or claim.pairs
+    found = [Check(kind="order", rows=pair, measure=chosen, paired=paired) for pair in pairs]
+    for check in claim.checks:
+        rows = check.rows
+        split = {"best": [(rows[0], row) for row in rows[1:]], "equal": list(combinations(rows, 2))}
+        split |= {"wins": [rows], "within": [rows]}
+        kind = "order" if check.kind == "best" else check.kind
+        own = {"kind": kind, "measure": check.measure or chosen}
+        found += [check.model_copy(update=own | {"rows": some}) for some in split.get(check.kind, list(pairwise(rows)))]
+    return found
 
 
-def _missing(checks: Sequence[Check], places: Mapping[str, Runs]) -> tuple[str, ...]:
-    """Row names without a run; where all have one, the measures that some run lacks."""
-    needed = {(row, check.measure) for check in checks for row in check.rows}
-    labels = sorted({row for row, _ in needed for own in places.values() if not own.get(row)})
-    lacking = {
-        name
-        for row, name in needed
-        for own in places.values()
-        for run in own.get(row, ())
-        if name not in run.values and not (name in OF_A_SET and "predicted" in run.values)
-    }
-    return tuple(labels) + tuple(sorted(lacking))
+def _runnable(check: Check, places: Mapping[str, Runs]) -> Check | None:
+    """A comparison that can be made: of wins with the rivals that were run, else whole or not at all."""
+    if check.kind != "wins":
+        return None if _missing(check, places) else check
+    rows = tuple(row for row in check.rows if all(own.get(row) for own in places.values()))
+    fewer = check.model_copy(update={"rows": rows})
+    return fewer if rows[:1] == check.rows[:1] and len(rows) > 1 and not _missing(fewer, places) else None
 
 
-def _statistics(check: Check, places: Mapping[str, Runs], sign: float, draws: int) -> Iterator[_Statistic]:
-    """The numbers that a check is about."""
+def _missing(check: Check, places: Mapping[str, Runs]) -> tuple[str, ...]:
+    """Row names without a run; where all have one, the measure if some run lacks it."""
+    labels = sorted({row for row in check.rows for own in places.values() if not own.get(row)})
+    if labels:
+        return tuple(labels)
+    known = [run.values for own in places.values() for row in check.rows for run in own[row]]
+    there = all(check.measure in values or (check.measure in OF_A_SET and "predicted" in values) for values in known)
+    return () if there else (str(check.measure),)
+
+
+def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int) -> _Statistic:
+    """The number that a comparison is about."""
     width, name, rows = check.width / 100, check.measure, check.rows
     if check.kind == "within":
         own = _Statistic(rows[0], f"{check.low:g} to {check.high:g}", name, low=check.low / 100, high=check.high / 100)
         for place, runs in enumerate(places.values()):
             own.parts.append((place, 1 / len(places), aligned(runs[rows[0]], runs[rows[0]][0], name)))
-        yield own
-        return
+        return own
     if check.kind == "wins":
-        yield _wins(check, places, draws)
-        return
-    pairs = {"best": [(rows[0], row) for row in rows[1:]], "equal": list(combinations(rows, 2))}
-    for better, worse in pairs.get(check.kind, list(pairwise(rows))):
-        low, high = (-width, width) if check.kind == "equal" else (-width, np.inf)
-        one = _Statistic(better, worse, name, low=low, high=high)
-        for place, runs in enumerate(places.values()):
-            first, second = runs[better], runs[worse]
-            if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
-                first, second = _answered(first, name), _answered(second, name)
-            if name in OF_A_SET and name not in first[0].values:
-                mean, drawn = difference_draws(first, second, name)
-                one.mean, one.draws = sign * mean, sign * drawn
-            elif check.paired:
-                # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
-                one.parts += [(place, sign / len(places), aligned(first, first[0], name))]
-                one.parts += [(place, -sign / len(places), aligned(second, first[0], name))]
-                one.flipped = paired_difference(first, second, name)
-            else:
-                one.parts += [(0, sign, aligned(first, first[0], name)), (1, -sign, aligned(second, second[0], name))]
-        if len(places) > 1 or check.kind == "equal" or width:
-            one.flipped = None
-        yield one
+        return _wins(check, places, draws)
+    better, worse = rows
+    one = _Statistic(better, worse, name, low=-width, high=width if check.kind == "equal" else np.inf)
+    for place, runs in enumerate(places.values()):
+        first, second = runs[better], runs[worse]
+        if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
+            first, second = _answered(first, name), _answered(second, name)
+        if name in OF_A_SET and name not in first[0].values:
+            mean, drawn = difference_draws(first, second, name)
+            one.mean, one.draws = sign * mean, sign * drawn
+        elif check.paired:
+            # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
+            one.parts += [(place, sign / len(places), aligned(first, first[0], name))]
+            one.parts += [(place, -sign / len(places), aligned(second, first[0], name))]
+            one.flipped = paired_difference(first, second, name)
+        else:
+            one.parts += [(0, sign, aligned(first, first[0], name)), (1, -sign, aligned(second, second[0], name))]
+    if len(places) > 1 or check.kind == "equal" or width:
+        one.flipped = None
+    return one
 
 
 def _mean(run: Scores, measure: str) -> float:
@@ -247,8 +258,8 @@ def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
     return _Statistic(check.rows[0], others, check.measure, [], check.low / 100 - 1e-9, np.inf, None, mean, won)
 
 
-def _judge(statistics: Sequence[_Statistic], level: float, draws: int) -> tuple[PairResult, ...]:
-    """Intervals, corrected p-values and states of some numbers, which are one family."""
+def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: int) -> tuple[PairResult, ...]:
+    """Intervals, corrected p-values and states of some numbers, which are of a family of so many."""
     shared: dict[tuple[int, int], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
     for one in statistics:
         for place, weight, values in one.parts:
@@ -265,7 +276,8 @@ def _judge(statistics: Sequence[_Statistic], level: float, draws: int) -> tuple[
         for number, p in zip(chosen, tests, strict=True):
             p_values[number] = max(p, p_values[number])
     results = []
-    for one, p in zip(statistics, holm(p_values).tolist(), strict=True):
+    unseen = [1.0] * (family - len(p_values))  # what was not run
+    for one, p in zip(statistics, holm([*p_values, *unseen]).tolist(), strict=False):
         interval, decided = interval_of(one.mean, one.draws, level), p <= 1 - level
         state: State = "held" if decided and one.low < interval.low and interval.high < one.high else "inconclusive"
         state = "reversed" if decided and (interval.high < one.low or interval.low > one.high) else state
@@ -281,10 +293,11 @@ def _p_value(one: _Statistic) -> float:
     return min(1.0, 2 * (1 + int(other.sum())) / (1 + len(one.draws)))
 
 
-def _join(states: Sequence[State]) -> State:
-    if "reversed" in states:
-        return "reversed"
-    return "held" if all(state == "held" for state in states) else "inconclusive"
+def _join(states: Sequence[State], whole: bool) -> State:
+    if not states or "reversed" in states:
+        return "reversed" if states else "not run"
+    held = "held" if whole else "held in part"
+    return held if all(state == "held" for state in states) else "inconclusive"
 
 
 def _note(pairs: Sequence[PairResult]) -> str:

@@ -3,7 +3,7 @@
 from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_base, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.batch import run_notebooks
 from dr_lib.lab.generate import GeneratedQueries, generate_queries
-from dr_lib.lab.ledger import SCALES, ledger, ledger_lines, records_for, scores_by_label, study_of
+from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, records_for
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import (
     AuxiliarySettings,

@@ -1,14 +1,15 @@
 """The ledger: every claim of the five papers, and what the records say to it.
 
-Page of the book: ideas/statistics. A claim on "Table 8" of SimLM is judged by the records of study `simlm/table08`.
+Page of the book: ideas/statistics. Which records answer a claim stands in `book/papers/*.yaml`, under `answered_by`:
+study, labels, measure, collection and stage are all named there, and a record that differs in one of them is not used.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from dr_lib.evaluation import Claim, Scores, load_papers, verdict
+from dr_lib.evaluation import AnsweredBy, Claim, Scores, Verdict, load_papers, verdict
 from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything works, so they decide nothing
@@ -18,36 +19,80 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     """One entry a claim, in the order of the papers' files.
 
     Args:
-        scale: take the records of this scale; None takes, for each study, the largest scale that has any.
+        scale: take the records of this scale; None takes, for each claim, the largest scale that has any.
 
     Returns:
-        Values for JSON, namely paper, claim, source, statement, state, note, pairs and ranges measured, and which
-        records (scale, collection, seeds) the verdict rests on.
+        Values for JSON: paper, source, statement, metric, page of the table, all of `Verdict`, all of `AnsweredBy` (None
+        where nothing can answer), and the records that the verdict rests on with their scale and seeds.
     """
     entries = []
     for key, paper in load_papers().items():
         for claim in paper.claims:
-            records = [one for one in records_for(study_of(key, claim), scale) if can_judge(one, claim)]
-            found = verdict(claim, scores_by_label(records)).to_dict()
+            found, records = answer(claim, scale=scale)
             about = {"paper": key, "source": claim.source, "statement": claim.statement, "metric": claim.metric}
-            entries.append(about | found | evidence(records))
+            about["page"] = paper.table(claim.table).page if claim.table else None
+            fields = claim.answered_by.model_dump(mode="json") if claim.answered_by else dict.fromkeys(AnsweredBy.model_fields)
+            fields["carrying"] = fields.pop("pairs")
+            entries.append(about | fields | found.to_dict() | evidence(records))
     return entries
 
 
-def can_judge(record: Record, claim: Claim) -> bool:
-    """Whether a record was made on the queries that a claim speaks of.
+def answer(claim: Claim, live: Sequence[Record] | None = None, scale: str | None = None) -> tuple[Verdict, list[Record]]:
+    """The verdict on a claim, and the records that it rests on.
 
-    The collection that a paper trains on may be stood in for by another one, which is what the scales are for. A second
-    set of queries may not (TREC DL's few, judged in depth): the first set's runs would be counted once more.
+    Args:
+        claim: of a paper.
+        live: judge by these runs, on whatever one collection they searched; None judges by the book's records.
+        scale: of the book's records; None takes the largest that has any.
     """
-    named = re.search(r"\bDL ?(?:20)?(19|20)\b", claim.metric or "")
-    return not named or f"dl-20{named[1]}" in record.data["collection"]["name"]
+    if claim.answered_by is None:
+        return verdict(claim, {}), []
+    for name in [scale] if scale else SCALES:
+        known = live if live is not None else load_records(recorded_folder(name), claim.answered_by.study)
+        runs = answering(claim.answered_by, known, anywhere=live is not None)
+        if runs:
+            break
+    scores = {
+        place: {row: [_scores(record, row, claim) for record in records] for row, records in own.items()}
+        for place, own in runs.items()
+    }
+    whole = live is not None or scores.keys() == {*claim.answered_by.collections}
+    records = [record for own in runs.values() for chosen in own.values() for record in chosen]
+    return (verdict(claim, scores), records) if whole else (verdict(claim, {}), [])
 
 
-def study_of(paper: str, claim: Claim) -> str | None:
-    """The study whose records judge a claim: "simlm/table08" for Table 8 of SimLM; None for a claim of the text."""
-    match = re.fullmatch(r"([a-z]+)(\d+)", claim.table or "")
-    return f"{paper}/{match[1]}{int(match[2]):02d}" if match else None
+def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = False) -> dict[str, dict[str, list[Record]]]:
+    """Collection -> row of the paper -> records by seed: those of the study, label, collection and stage that are named.
+
+    Where a collection changed in the course of time, those on its newest state count. `anywhere` takes any collection.
+    """
+    runs: dict[str, dict[str, list[Record]]] = defaultdict(dict)
+    for row, label in named.rows.items():
+        for record in sorted(records, key=lambda record: record.seed):
+            place, bm25 = record.data["collection"]["name"], record.recipe.get("evaluation", {}).get("kind") == "bm25"
+            stage = named.stage_of(row) in ("none", record.recipe.get("final") or "retriever1")  # once the default was not kept
+            if (
+                (record.study, record.label) == (named.study, label)
+                and (anywhere or place in named.collections)
+                and (bm25 or stage)
+            ):
+                runs[place].setdefault(row, []).append(record)
+    for own in runs.values():
+        newest = max((record for some in own.values() for record in some), key=lambda record: record.created)
+        for row, some in list(own.items()):
+            own[row] = [one for one in some if one.data["collection"]["digest"] == newest.data["collection"]["digest"]]
+    return dict(runs)
+
+
+def _scores(record: Record, row: str, claim: Claim) -> Scores:
+    """Scores of a row; a reciprocal rank also says whether something relevant is among the first few."""
+    values, measure = dict(record.measured.values), claim.answered_by.measure
+    for check in claim.checks if isinstance(measure, dict) else ():
+        values |= {check.measure: values[measure[row]]} if measure[row] in values else {}
+    cut = re.fullmatch(r"Success@([1-9]|10)", measure) if isinstance(measure, str) else None
+    if cut and measure not in values and "MRR@10" in values:
+        values[measure] = values["MRR@10"] > 1 / (int(cut[1]) + 0.5)
+    return Scores(record.query_ids, values)
 
 
 def records_for(study: str | None, scale: str | None = None) -> list[Record]:
@@ -64,28 +109,28 @@ def _collection(record: Record) -> str:
     return record.data["collection"]["digest"]
 
 
-def scores_by_label(records: Sequence[Record]) -> dict[str, list[Scores]]:
-    """Label -> scores, one for each seed in ascending order, as `evaluation.verdict` takes them."""
-    scores: dict[str, list[Scores]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        scores.setdefault(record.label, []).append(record.measured)
-    return scores
-
-
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, collection, seeds."""
-    if not records:
-        return {"scale": None, "collection": None, "seeds": []}
-    collection = records[0].data["collection"]["name"]
-    return {"scale": records[0].scale, "collection": collection, "seeds": sorted({record.seed for record in records})}
+    """What a verdict rests on: scale, seeds, names of the records' files."""
+    scale = records[0].scale if records else None
+    seeds = sorted({record.seed for record in records})
+    return {"scale": scale, "seeds": seeds, "records": sorted({record.file_name for record in records})}
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     """The ledger as text: one line a claim, and the count of each state at the end."""
-    lines = [f"{entry['state']:>12}  {entry['claim']} ({entry['source']}){_where(entry)}" for entry in entries]
-    counts = Counter(entry["state"] for entry in entries)
-    return [*lines, "", ", ".join(f"{state} {count}" for state, count in counts.most_common())]
+    lines = [f"{_state(entry):>28}  {entry['claim']} ({entry['source']}){_where(entry)}" for entry in entries]
+    counts = Counter(_state(entry) for entry in entries)
+    return [*lines, "", ", ".join(f"{state}: {count}" for state, count in counts.most_common())]
+
+
+def _state(entry: dict[str, Any]) -> str:
+    """The state; of one seed also which way it leans."""
+    return f"one seed, {entry['leans']}" if entry["state"] == "one seed" else entry["state"]
 
 
 def _where(entry: dict[str, Any]) -> str:
-    return f" on {entry['collection']}, {entry['scale']} scale" if entry["scale"] else ""
+    if not entry["scale"]:
+        return ""
+    places = entry["collection"] if isinstance(entry["collection"], str) else f"{len(entry['collection'])} collections"
+    parts = f", {len(entry['pairs'])} of {entry['comparisons']} pairs" if entry["missing"] else ""
+    return f" on {places}, {entry['scale']} scale{parts}{', STAND-IN' if entry['protocol'] == 'stand-in' else ''}"

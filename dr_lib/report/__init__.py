@@ -27,4 +27,5 @@ from dr_lib.report.tables import (
     spell,
     stop_words,
     table,
+    verdict_badge,
 )

@@ -11,8 +11,8 @@ from statistics import median
 from IPython.display import HTML
 
 from dr_lib import places
-from dr_lib.evaluation import Claim, Interval, PairResult, verdict
-from dr_lib.lab import Record, scores_by_label
+from dr_lib.evaluation import Claim, Interval, PairResult
+from dr_lib.lab import Record, answer
 from dr_lib.report.figures import Series, intervals, named
 from dr_lib.report.measured import (
     Pair,
@@ -25,7 +25,7 @@ from dr_lib.report.measured import (
     recorded,
     spell_data,
 )
-from dr_lib.report.tables import Cell, Markup, badge, folded, interval_cell, link, table
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, table, verdict_badge
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -152,24 +152,25 @@ class Comparison:
         rows = f"minus {named(reference)}"
         return intervals(series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}")
 
-    def verdicts(self, claims: Sequence[Claim], measure: str | None = None) -> HTML:
-        """Judge claims by the records and show how each verdict came about.
+    def verdicts(self, claims: Sequence[Claim]) -> HTML:
+        """The verdicts of the ledger; where the study has no records, the same by this machine's runs.
 
         Args:
             claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
-            measure: our measure for the claims' metric; None reads it from each claim.
         """
-        scores = {label: scores_by_label(records)[records[0].label] for label, records in self.runs.items()}
+        live = None if self.recorded else [record for own in self.runs.values() for record in own]
         rows: list[list[Cell]] = []
         for claim in claims:
-            found = verdict(claim, scores, measure=measure)
+            found, records = answer(claim, live)
             statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
             word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
-            rows.append([statement, badge(found.state), pairs, found.note or None])
+            data = f"Measured: {spell_data({'': records})}." if records else ""
+            lacks = claim.answered_by.lacks if claim.answered_by and records else ""
+            note = " ".join(filter(None, [found.note, data, lacks and f"Stand-in: {lacks}"]))
+            rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims against what was measured: 95 % intervals, Holm's correction over a claim's pairs."
-        data = f" Measured: {spell_data(self.runs)}." if self.runs else ""
-        return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about + data)
+        return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
 
 
 def _pair(pair: PairResult, word: str) -> str:

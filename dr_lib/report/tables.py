@@ -59,6 +59,11 @@ def badge(state: str) -> Markup:
     return Markup(f'<span class="verdict verdict-{html.escape(state.replace(" ", "-"))}">{html.escape(state)}</span>')
 
 
+def verdict_badge(state: str, stand_in: bool = False) -> Markup:
+    """The badge of a verdict, with a second one where a stand-in answers."""
+    return Markup(badge(state).html + (" " + badge("stand-in").html if stand_in else ""))
+
+
 def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     """A value with its interval as safe text.
 
