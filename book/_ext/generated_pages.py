@@ -7,6 +7,7 @@ reference/status, reference/claims, reference/data, reference/base-model.
 """
 
 import html
+import json
 import shutil
 import sys
 from collections import Counter
@@ -18,17 +19,16 @@ from IPython.display import HTML
 from masks_explorer import write_explorer
 
 from dr_lib import collections, places
-from dr_lib.evaluation import load_papers
+from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, write_text
-from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder, study_of
-from dr_lib.report import Comparison, badge, curves, mean_intervals, recorded, table
-from dr_lib.report.comparison import TIMED, page_of
+from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
+from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
+from dr_lib.report.comparison import TIMED
 from dr_lib.report.measured import spell_data, spell_seeds
 from dr_lib.report.tables import Cell, link
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
 FIRST_PAGE = ("extra/found/claims.inc", "extra/found/methods.inc")
 """Parts of the first page, in the staged source of the book."""
 RECORDS = "../book/records"
@@ -124,30 +124,49 @@ def _record_row(record: Record) -> list[Cell]:
     ]
 
 
+FILTERS = ("paper", "verdict", "scale", "seeds", "answered by")
+FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
+
+
 def claims_page(entries: Sequence[Entry]) -> str:
-    """Every claim of the five papers with its verdict; a heading and two tables for each paper."""
+    """Every claim of the five papers with its verdict; a filter, and a heading and a table for each paper."""
     parts: list[str | HTML] = []
-    for key, paper in load_papers().items():
-        pages = {claim.id: page_of(study_of(key, claim)) for claim in paper.claims}
-        own = [(entry, _source(entry, pages[entry["claim"]])) for entry in entries if entry["paper"] == key]
-        judged = [[entry["statement"], source, *_verdict(entry)] for entry, source in own if entry["scale"]]
-        untested = [[entry["statement"], source] for entry, source in own if not entry["scale"]]
-        columns, name = ["claim", "in the paper", "verdict", "records", "in words"], short_name(key)
-        parts.append(f"## {name}")
-        if judged:
-            parts.append(table(columns, judged, caption=f"{name}: claims that our records speak about."))
-        if untested:
-            parts.append(table(columns[:2], untested, caption=f"{name}: claims not yet tested."))
+    for key in dict.fromkeys(entry["paper"] for entry in entries):
+        name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
+        rows = [[entry["statement"], _source(entry), *_verdict(entry)] for entry in own]
+        columns = ["claim", "in the paper", "verdict", "records", "in words"]
+        parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
     return _page(
         "All claims",
         "What the five papers claim about their tables and figures, in our words, and what our records say about each"
         " claim. The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib"
-        " ledger` prints them. *Not run* beside records means that a row of the claim has none, or that the claim is"
-        " about a measure that was not taken; the claim's own page may judge it by another measure. A link leads to the"
+        " ledger` prints them, with `--json` all that is known of each. Which records answer a claim is written down"
+        " beside it in `book/papers`: a *stand-in* is another comparison than the paper's own, and says what it cannot"
+        " show. *Held in part* means that all pairs that were run hold, and that others were not run. A link leads to the"
         " page that runs the table.",
         counts_table(entries),
+        HTML(_filter(entries)),
         *parts,
     )
+
+
+def _facts(entry: Entry) -> dict[str, str]:
+    """What the filter looks at."""
+    seeds = str(len(entry["seeds"])) if entry["seeds"] else "none"
+    answered = entry["protocol"] or "nothing here"
+    values = (short_name(entry["paper"]), entry["state"], entry["scale"] or "none", seeds, answered)
+    return dict(zip(FILTERS, values, strict=True))
+
+
+def _filter(entries: Sequence[Entry]) -> str:
+    """Choices above the tables; without JavaScript they stay hidden, and every claim is shown."""
+    facts, choices = [_facts(entry) for entry in entries], []
+    for name in FILTERS:
+        values = sorted({one[name] for one in facts})
+        options = "".join(f"<option>{html.escape(value)}</option>" for value in values)
+        choices.append(f'<label>{name} <select name="{name}"><option value="">all</option>{options}</select></label>')
+    form = f'<form class="dr-filter" hidden>{"".join(choices)}<output></output></form>'
+    return f"{form}<script>{FILTER_SCRIPT.read_text(encoding='utf-8')}</script>"
 
 
 def counts_table(entries: Sequence[Entry], to_page: str = "") -> HTML:
@@ -160,14 +179,23 @@ def counts_table(entries: Sequence[Entry], to_page: str = "") -> HTML:
     return table(["paper", "claims", *STATES], rows, caption="What our records say about the claims of the papers.")
 
 
-def _source(entry: Entry, page: str | None) -> Cell:
+def _source(entry: Entry) -> Cell:
     """Where the paper says it, with a link where a page of the book runs that table."""
-    return link(entry["source"], f"../{page}.html") if page else entry["source"]
+    return link(entry["source"], f"../{entry['page']}.html") if entry["page"] else entry["source"]
 
 
 def _verdict(entry: Entry) -> list[Cell]:
-    records = f"{entry['collection']}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}"
-    return [badge(entry["state"]), records, entry["note"] or None]
+    """Badge, records and words; what the filter needs hangs on the badge."""
+    facts = html.escape(json.dumps(_facts(entry)), quote=True)
+    shown = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
+    records = None
+    if entry["scale"]:
+        place = entry["collection"] if isinstance(entry["collection"], str) else ", ".join(entry["collection"])
+        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs"
+        records = f"{place}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}{parts}"
+    lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
+    note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
+    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, note or None]
 
 
 def short_name(key: str) -> str:

@@ -6,7 +6,8 @@ study, labels, measure, collection and stage are all named there, and a record t
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from dr_lib.evaluation import AnsweredBy, Claim, Scores, Verdict, load_papers, verdict
@@ -25,10 +26,10 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         Values for JSON: paper, source, statement, metric, page of the table, all of `Verdict`, all of `AnsweredBy` (None
         where nothing can answer), and the records that the verdict rests on with their scale and seeds.
     """
-    entries = []
+    entries, read = [], cache(load_records)  # many claims share their records
     for key, paper in load_papers().items():
         for claim in paper.claims:
-            found, records = answer(claim, scale=scale)
+            found, records = answer(claim, scale=scale, read=read)
             about = {"paper": key, "source": claim.source, "statement": claim.statement, "metric": claim.metric}
             about["page"] = paper.table(claim.table).page if claim.table else None
             fields = claim.answered_by.model_dump(mode="json") if claim.answered_by else dict.fromkeys(AnsweredBy.model_fields)
@@ -37,18 +38,21 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     return entries
 
 
-def answer(claim: Claim, live: Sequence[Record] | None = None, scale: str | None = None) -> tuple[Verdict, list[Record]]:
+def answer(
+    claim: Claim, live: Sequence[Record] | None = None, *, scale: str | None = None, read: Callable = load_records
+) -> tuple[Verdict, list[Record]]:
     """The verdict on a claim, and the records that it rests on.
 
     Args:
         claim: of a paper.
         live: judge by these runs, on whatever one collection they searched; None judges by the book's records.
         scale: of the book's records; None takes the largest that has any.
+        read: (folder, study) -> records.
     """
     if claim.answered_by is None:
         return verdict(claim, {}), []
     for name in [scale] if scale else SCALES:
-        known = live if live is not None else load_records(recorded_folder(name), claim.answered_by.study)
+        known = live if live is not None else read(recorded_folder(name), claim.answered_by.study)
         runs = answering(claim.answered_by, known, anywhere=live is not None)
         if runs:
             break

@@ -5,14 +5,44 @@ import json
 import numpy as np
 import pytest
 
-from dr_lib import lab, places
+from dr_lib import lab, places, report
 from dr_lib.__main__ import main
-from dr_lib.evaluation import Scores, load_paper
+from dr_lib.evaluation import Scores, load_papers
+from dr_lib.evaluation.papers import PAPERS
 from dr_lib.files import json_digest
-from dr_lib.lab import Record, ledger
-from dr_lib.lab.ledger import can_judge
+from dr_lib.lab import Record, answer, ledger
 
 LEVELS = {"15% / 15%": 0.2, "15% / 30%": 0.2, "30% / 30%": 0.5, "30% / 50%": 0.5, "40% / 60%": 0.5, "30% / 100%": 0.1}
+
+
+def made(study, label, level, *, measure="MRR@10", on="squad", stage="retriever1", seed=0, scale="laptop", **values) -> Record:
+    """A record of 200 queries around a level."""
+    recipe = {"seed": seed, "label": label, "final": stage, "on": on}
+    noise = np.random.default_rng([seed, len(label)]).normal(0, 0.02, 200)
+    columns = {measure: level + noise} | values
+    scores = Scores([f"q{number}" for number in range(200)], {name: np.float32(one) for name, one in columns.items()})
+    return Record(
+        study=study,
+        label=label,
+        scale=scale,
+        seed=seed,
+        recipe=recipe,
+        recipe_digest=json_digest(recipe),
+        keys={"evaluation": json_digest(recipe)},
+        data={"collection": {"name": on, "digest": on}},
+        scores=scores.to_dict(),
+        means={name: scores.mean(name) for name in scores.values},
+        training={},
+        seconds={},
+        versions={},
+        machine={},
+        commit={"id": None, "changed": None},
+        created="2026-01-01T00:00:00+00:00",
+    )
+
+
+def claim_of(claim_id: str):
+    return next(claim for paper in load_papers().values() for claim in paper.claims if claim.id == claim_id)
 
 
 @pytest.fixture
@@ -23,78 +53,163 @@ def book(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def judged(book):
+    """Judge a claim by the records given, and by no others."""
+
+    def judge(claim_id: str, *records: Record):
+        for record in records:
+            record.save(book / record.scale)
+        return answer(claim_of(claim_id))[0]
+
+    return judge
+
+
+@pytest.fixture
 def recorded(book):
     """Records of SimLM's Table 8, in which the fully replaced decoder input is clearly worst."""
-    noise = np.random.default_rng(0).normal(0, 0.02, (len(LEVELS), 400))
-    for (label, level), extra in zip(LEVELS.items(), noise, strict=True):
-        recipe = {"seed": 0, "label": label}
-        scores = Scores([f"q{number}" for number in range(400)], {"MRR@10": np.float32(level + extra)})
-        Record(
-            study="simlm/table08",
-            label=label,
-            scale="laptop",
-            seed=0,
-            recipe=recipe,
-            recipe_digest=json_digest(recipe),
-            keys={"evaluation": json_digest(label)},
-            data={"collection": {"name": "squad", "digest": "c0"}},
-            scores=scores.to_dict(),
-            means={"MRR@10": scores.mean("MRR@10")},
-            training={},
-            seconds={},
-            versions={},
-            machine={},
-            commit={"id": None, "changed": None},
-            created="2026-01-01T00:00:00+00:00",
-        ).save(book / "laptop")
+    for label, level in LEVELS.items():
+        made("simlm/table08", label, level).save(book / "laptop")
     return book
+
+
+def test_second_retrievers_are_not_judged_by_first_ones(judged):
+    """The column "Retriever2 MRR@10" has the labels of "Retriever1 MRR@10"."""
+    for study in ("master/table06", "master/table06-second"):
+        first = [made(study, label, 0.5) for label in ("MASTER", "w/o CPR", "w/o RPR", "w/o POR", "+Shared-Dec", "SimLM")]
+        assert judged("master-ablation-r2", *first).state == "not run"
+    second = [made("master/table06-second", label, 0.5, stage="retriever2") for label in ("MASTER", "w/o CPR")]
+    assert len(judged("master-ablation-r2", *second).pairs) == 1
+
+
+def test_answers_of_natural_questions_are_not_judged_by_passages_of_squad(judged):
+    """The column "NQ R@20" asks for accuracy by answers."""
+    labels = {"DPR-PAQ": 0.6, "DPR (ours)": 0.5}
+    recall = [made("dpr_paq/table01", label, level, measure="R@20", stage="retriever2") for label, level in labels.items()]
+    assert judged("dprpaq-paq-helps-nq", *recall).missing[0] == "accuracy@20"
+    accuracy = [made("dpr_paq/table01", label, 0.5, measure="accuracy@20", stage="retriever2") for label in labels]
+    assert len(judged("dprpaq-paq-helps-nq", *accuracy).pairs) == 1
+
+
+def test_three_dialogue_sets_are_judged_each_by_itself(judged):
+    levels = {"topical-chat": (0.6, 0.5), "sgd": (0.4, 0.5), "ubuntu-irc": (0.5, 0.3)}
+    records = [
+        made("dpr_paq/table03-tuned", label, level, measure="R@1", on=name, stage="pretrained")
+        for name, own in levels.items()
+        for label, level in zip(("Reddit, then dialogues", "dialogues"), own, strict=True)
+    ]
+    records += [made("dpr_paq/table03-tuned", f"more {n}", 0.5, measure="R@1", on="sgd", stage="pretrained") for n in range(3)]
+    states = [judged(f"dprpaq-reddit-helps-{name}", *records).leans for name in ("convai2", "dstc7", "ubuntu")]
+    assert states == ["held in part", "reversed", "held in part"]
+
+
+def test_trec_19_is_judged_by_its_queries_alone(judged):
+    """MASTER writes "TREC-19", which no pattern for DL found."""
+    here, there = (
+        [made("evaluation/graded", label, level, measure="nDCG@10", on=on) for label, level in (("MASTER", 0.6), ("SimLM", 0.4))]
+        for on in ("squad", "trecdl-mini")
+    )
+    assert judged("master-trec19", *here).state == "not run"
+    assert judged("master-trec19", *there).leans == "held in part"
+    assert judged("master-trec20").state == "not run"
+
+
+def test_a_system_that_nobody_runs_hides_no_decided_pair(judged):
+    stages = {"BM25 negatives": ("retriever1", 0.5), "+ mined negatives": ("retriever2", 0.6), "+ distillation": ("distilled", 0.3)}
+    records = [made("simlm/table06", f"SimLM / {name}", level, stage=stage) for name, (stage, level) in stages.items()]
+    found = judged("simlm-stages-improve", *records)
+    assert (found.leans, len(found.pairs), found.comparisons) == ("reversed", 2, 5)
+    assert any("coCondenser" in row for row in found.missing)
+
+
+def test_pairs_of_context_reverse_nothing(judged):
+    levels = {"master": 0.6, "simlm": 0.5, "cocondenser": 0.4, "pair": 0.3}
+    records = [made("methods/equal-budgets", label, level, measure="R@100") for label, level in levels.items()]
+    assert judged("master-nq-r100", *records).leans == "held"
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_records_as_they_are_named_answer_every_claim(key):
+    """All claims that can be answered, those of DPR-PAQ's Tables 1 and 3 with the labels of their notebooks among them."""
+    for claim in (claim for claim in load_papers()[key].claims if claim.answered_by):
+        named = claim.answered_by
+        names = {*named.measure.values()} if isinstance(named.measure, dict) else {named.measure}
+        names |= {check.measure for check in claim.checks} - {None} if isinstance(named.measure, str) else set()
+        columns = {name: np.full(200, 0.5) for name in names}
+        records = [
+            made(named.study, label, 0.5, measure=min(names), on=place, stage=named.stage_of(row), **columns)
+            for row, label in named.rows.items()
+            for place in named.collections
+        ]
+        if named.measure in ("Matthews", "accuracy", "Pearson"):
+            continue  # measures of a whole set, which are taken from predictions
+        found, used = answer(claim, records)
+        complete = claim.id != "simlm-nq" or found.pairs
+        assert found.pairs and complete and {record.label for record in used} == {*named.rows.values()}, claim.id
+
+
+def test_a_changed_record_changes_verdict_prose_and_figure(book):
+    def told(level: float) -> list[str]:
+        runs = [made("simlm/table07", "MLM", level, seed=seed) for seed in (0, 1)]
+        runs += [made("simlm/table07", "BERT-base", 0.4, seed=seed) for seed in (0, 1)]
+        for record in runs:
+            record.save(book / "laptop")
+        compare = report.Comparison("simlm/table07", {}, "MRR@10")
+        pair = ("MLM", "BERT-base")
+        claim = claim_of("simlm-target-corpus-mlm-helps")
+        parts = compare.verdicts([claim]), report.findings([pair], compare.runs, "MRR@10"), compare.figure([*pair], "x")
+        return [answer(claim)[0].state, *(part.data for part in parts)]
+
+    before, after = told(0.5), told(0.3)
+    assert (before[0], after[0]) == ("held", "reversed")
+    assert ">held</span>" in before[1] and ">reversed</span>" in after[1]
+    assert "MLM</strong>" not in before[2] and "MLM is ahead of" in before[2] and "is ahead of MLM" in after[2]
+    assert "MLM 50." in before[3] and "MLM 30." in after[3]
 
 
 def test_a_claim_is_judged_by_the_records_of_its_table(recorded):
     entries = {entry["claim"]: entry for entry in ledger()}
     hurts = entries["simlm-decoder-100-hurts"]
+    assert (hurts["protocol"], hurts["stage"], hurts["measure"], hurts["study"]) == (
+        "same",
+        "retriever1",
+        "MRR@10",
+        "simlm/table08",
+    )
+    assert len(hurts["records"]) == 6 and hurts["page"] == "notebooks/simlm/table08_replace_rates"
     assert (hurts["state"], hurts["scale"], hurts["collection"], hurts["seeds"]) == ("one seed", "laptop", "squad", [0])
     assert entries["simlm-generator-variants-equal"]["state"] == "not run"
 
 
 def test_without_records_nothing_has_run(book):
-    assert {entry["state"] for entry in ledger()} == {"not run"}
+    assert {entry["state"] for entry in ledger()} == {"not run", "unanswerable"}
 
 
 def test_another_scale_is_not_mixed_in(recorded):
-    assert {entry["state"] for entry in ledger("gpu")} == {"not run"}
+    assert {entry["state"] for entry in ledger("gpu")} == {"not run", "unanswerable"}
     (recorded / "laptop").rename(recorded / "smoke")
-    assert {entry["state"] for entry in ledger()} == {"not run"}  # smoke runs decide nothing
+    assert {entry["state"] for entry in ledger()} == {"not run", "unanswerable"}  # smoke runs decide nothing
 
 
-def test_records_on_the_collection_that_most_were_made_on_are_taken(recorded):
-    (one, *rest) = lab.load_records(recorded / "laptop")
+def test_records_on_the_collection_that_most_were_made_on_are_taken_for_a_page(recorded):
+    one, *rest = lab.load_records(recorded / "laptop")
     other = one.model_copy(update={"label": "elsewhere", "data": {"collection": {"name": "x", "digest": "c1"}}})
     other.save(recorded / "laptop")
     assert lab.records_for("simlm/table08") == [one, *rest]
 
 
-def test_a_table_names_its_study():
-    paper = load_paper("simlm")
-    assert lab.study_of("simlm", paper.claim("simlm-decoder-100-hurts")) == "simlm/table08"
-    assert lab.study_of("simlm", paper.claim("simlm-no-zero-shot")) is None
-
-
-def test_a_claim_about_trec_dl_waits_for_its_queries(recorded):
-    record, claim = lab.load_records(recorded / "laptop")[0], load_paper("cdmae").claim
-    assert can_judge(record, claim("cdmae-projection-helps"))
-    assert not can_judge(record, claim("cdmae-projection-helps-dl19"))
-    judged = {"name": "msmarco-passage/trec-dl-2019/judged", "digest": "c1"}
-    there = record.model_copy(update={"data": {"collection": judged}})
-    assert can_judge(there, claim("cdmae-projection-helps-dl19"))
-    assert not can_judge(there, claim("cdmae-projection-helps-dl20"))
+def test_of_a_collection_that_changed_the_newest_state_counts(recorded):
+    claim = claim_of("simlm-decoder-100-hurts")
+    old = lab.load_records(recorded / "laptop")
+    new = {"data": {"collection": {"name": "squad", "digest": "c1"}}, "created": "2026-02-01T00:00:00+00:00"}
+    again = [record.model_copy(update=new) for record in old if record.label in ("30% / 50%", "30% / 100%")]
+    assert len(answer(claim, old + again)[0].pairs) == 1
 
 
 def test_the_command_prints_the_ledger_as_json(recorded, capsys):
     assert main(["ledger", "--json"]) == 0
     assert any(entry["state"] == "one seed" for entry in json.loads(capsys.readouterr().out))
     assert main(["ledger"]) == 0
-    assert "one seed  simlm-decoder-100-hurts (Table 8) on squad, laptop scale" in capsys.readouterr().out
+    assert "one seed, held  simlm-decoder-100-hurts (Table 8) on squad, laptop scale" in capsys.readouterr().out
 
 
 def test_status_shows_records_with_their_age(recorded, capsys):

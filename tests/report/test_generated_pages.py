@@ -1,11 +1,16 @@
 """Generated pages: claims counted and escaped under their paper, what the first page shows."""
 
+import html
+import json
+import re
+
 import generated_pages
 from generated_pages import claims_page, counts_table, methods_figure
 
 from dr_lib.evaluation import load_papers
 
-ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": None, "seeds": [], "note": "unseen"}
+ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
+ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None}
 
 
 def entries():
@@ -15,7 +20,8 @@ def entries():
         for key, paper in load_papers().items()
         for claim in paper.claims
     ]
-    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "note": "told"}
+    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "note": "told", "pairs": [{}]}
+    made[0] |= {"protocol": "stand-in", "lacks": "no <i>NQ</i>.", "page": "notebooks/simlm/table08_replace_rates"}
     return made
 
 
@@ -29,9 +35,27 @@ def test_counts_add_up_over_papers():
 def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     page = claims_page(entries())
     assert page.startswith("# All claims\n") and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
-    assert page.count("a &lt; b") == len(entries()) and "unseen" not in page
-    assert "squad, laptop scale, 2 seeds" in page and "told" in page
-    assert page.count(">held</span>") == 1 and ">not run</span>" not in page
+    assert page.count("a &lt; b") == len(entries())
+    assert "squad, laptop scale, 2 seeds; 1 of 3 pairs" in page and "told" in page
+    assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
+    assert "Stand-in: no &lt;i&gt;NQ&lt;/i&gt;. because" in page
+    assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
+
+
+def test_claims_can_be_filtered_by_what_they_rest_on():
+    page = claims_page(entries())
+    facts = [json.loads(html.unescape(one)) for one in re.findall(r'data-claim="(.*?)"', page)]
+    expected = {"paper": "SimLM", "verdict": "held", "scale": "laptop", "seeds": "2", "answered by": "stand-in"}
+    assert len(facts) == len(entries()) and facts[0] == expected
+    (form,) = re.findall(r"<form.*?</form>", page)
+    assert form.startswith('<form class="dr-filter" hidden>')  # without JavaScript nothing is hidden but the form
+    offered = {
+        name: re.findall(r"<option>(.*?)</option>", own) for name, own in re.findall(r'<select name="(.*?)">(.*?)</select>', form)
+    }
+    for name, values in offered.items():
+        assert {one[name] for one in facts} == {*values}
+    (line,) = [line for line in page.splitlines() if "<script>" in line]
+    assert "//" not in line.partition("<script>")[2]  # all on one line: a comment to its end would eat the script
 
 
 def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):

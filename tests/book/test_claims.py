@@ -1,0 +1,122 @@
+"""Every claim and every table of the papers: what is named in `book/papers` is there, or on the list of what is planned."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dr_lib import places
+from dr_lib.evaluation import load_papers
+from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
+from dr_lib.files import read_json, read_yaml
+from dr_lib.lab import load_records, recorded_folder
+
+ROOT = places.project_root()
+PLANNED = read_yaml(ROOT / "book" / "papers" / "planned.yaml")
+COMING = {study for studies in PLANNED["pages"].values() for study in studies}
+COMPUTED = {  # labels that a notebook makes from numbers, by study
+    "cdmae/figure04": {"1 hard, batch 64", "15 hard, batch 8"},
+    "master/figure03": {f"{name}, {share}%" for name in ("MASTER", "SimLM") for share in (5, 10, 20, 50)},
+    "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
+    "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
+}
+RANKED = re.compile(r"(MRR|R|nDCG|Success|accuracy)@\d+|R@1")
+
+
+@pytest.fixture(scope="module")
+def claims():
+    return [claim for paper in load_papers().values() for claim in paper.claims]
+
+
+@pytest.fixture(scope="module")
+def notebooks():
+    """Study -> sources of the notebook that makes it."""
+    sources = {}
+    for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
+        source = "\n".join("".join(cell["source"]) for cell in read_json(path)["cells"] if cell["cell_type"] == "code")
+        sources |= dict.fromkeys(re.findall(r'"([a-z_]+/[a-z0-9-]+)"', source), source)
+        if "lab.zero_shot(" in source:
+            sources["evaluation/zero-shot"] = source
+    return sources
+
+
+@pytest.fixture(scope="module")
+def records():
+    """Study -> label -> the collections and measures of its records."""
+    known: dict[str, dict[str, set]] = {}
+    for record in load_records(recorded_folder("laptop")):
+        of_label = known.setdefault(record.study, {}).setdefault(record.label, set())
+        of_label |= {record.data["collection"]["name"], *record.means}
+    return known
+
+
+def test_every_claim_is_answered_or_says_why_not(claims):
+    assert len(claims) == 117
+    assert sum(claim.unanswerable is not None for claim in claims) == 12
+    for claim in claims:
+        assert claim.unanswerable or (claim.answered_by.why.endswith(".") and not claim.answered_by.lacks.endswith("..")), claim.id
+
+
+def test_every_study_and_label_that_a_claim_names_can_be_made(claims, notebooks, records):
+    missing = []
+    for claim in (claim for claim in claims if claim.answered_by and claim.answered_by.study not in COMING):
+        study = claim.answered_by.study
+        labels = {*records.get(study, ()), *COMPUTED.get(study, ()), *PLANNED["rows"].get(study, ())}
+        source = notebooks.get(study, "")
+        missing += [(claim.id, study)] if not source and study not in PLANNED["rows"] else []
+        names = {*claim.answered_by.rows.values()} - labels
+        missing += [(claim.id, label) for label in sorted(names) if f'"{label}"' not in source]
+    assert not missing
+
+
+def test_every_measure_and_collection_that_a_claim_names_is_known(claims, records):
+    for claim in (claim for claim in claims if claim.answered_by):
+        named, known = claim.answered_by, records.get(claim.answered_by.study, {})
+        measures = [named.measure] if isinstance(named.measure, str) else [*named.measure.values()]
+        for measure in measures:
+            recorded = any(measure in own for own in known.values())
+            assert recorded or RANKED.fullmatch(measure) or measure in OF_A_SET or claim.id in OTHER_MEASURES, (claim.id, measure)
+        collections = {name for own in known.values() for name in own}
+        for name in named.collections:
+            assert not known or name in collections or named.study in PLANNED["rows"], (claim.id, name)
+            assert name in COLLECTIONS, (claim.id, name)
+
+
+COLLECTIONS = {"squad", "wikipedia-nq", "trecdl-mini", "liveqa-med", "scifact", "cranfield", "medline", "cacm", "npl"}
+COLLECTIONS |= {"topical-chat", "sgd", "ubuntu-irc", "glue-cola", "glue-mrpc", "glue-stsb", "msmarco-passage", "made tokens"}
+OTHER_MEASURES = {  # sizes, times, statistics and label quality
+    "simlm-index-smaller",
+    "cdmae-random-masking-wasteful",
+    "cdmae-importance-masks-informative",
+    "cdmae-masking-cost",
+    "cdmae-masking-no-gpu",
+    "dprpaq-edit-distance",
+    "pair-similarity-flip",
+    "pair-threshold-quality",
+    "pair-threshold-quality-neg",
+}
+
+
+def test_every_table_and_figure_has_a_page_or_a_planned_one(notebooks):
+    tables = [(key, table) for key, paper in load_papers().items() for table in paper.tables]
+    assert len(tables) == 47
+    for key, table in tables:
+        if table.page:
+            assert (ROOT / f"{table.page}.ipynb").is_file(), (key, table.id)
+        else:
+            assert table.planned in PLANNED["pages"], (key, table.id)
+    missing = [f"{key} {table.id}" for key, table in tables if table.planned]
+    print(f"{len(missing)} of {len(tables)} tables and figures have no page yet: {', '.join(missing)}")
+
+
+def test_a_page_that_is_written_is_planned_no_longer():
+    assert [page for page in PLANNED["pages"] if Path(ROOT / f"{page}.ipynb").is_file()] == []
+
+
+def test_no_page_gives_a_verdict_of_a_smoke_run():
+    """The badge of a verdict is a record's or a larger run's."""
+    for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
+        for cell in read_json(path)["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and "report.badge(" in source:
+                assert "smoke" in source, path.name
