@@ -1,0 +1,75 @@
+"""Numbers in prose come from records, by the role `measured`; those that were typed say what they are."""
+
+import re
+
+import pytest
+from measured_numbers import measured
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.lab import find_record, recorded_folder
+
+PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
+# A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3 [23.6, 29.0]".
+RESULT = re.compile(r"\d+\.\d %|[-+]?\d+\.\d+ points|(?:reach\w*|scor\w+|MRR@10 of|nDCG@10 of|R@\d+ of) \d+\.\d|\d+\.\d+ \[[-+]?\d")
+NO_RECORD = re.compile(r"\btrials?\b|\bpaper's?\b|\bTable \d|cite:|not records")
+"""Words of a paragraph whose numbers are no record's: a trial that says so, or the paper's own."""
+
+
+def paragraphs(text: str) -> list[str]:
+    """Paragraphs without code, formulas and the role's own cells; what follows a heading knows its paragraphs before."""
+    text = re.sub(r"```.*?```|\$\$.*?\$\$|<svg.*?</svg>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\{measured\}`[^`]*`|`[^`]*`|\$[^$]*\$", "", text)
+    sections = re.split(r"\n#+ ", text)
+    return [f"{section}\0{part}" for section in sections for part in re.split(r"\n\s*\n|\n- ", section)]
+
+
+def typed(text: str) -> list[str]:
+    """Results that stand in prose without a record."""
+    found = []
+    for pair in paragraphs(text):
+        section, _, part = pair.partition("\0")
+        if not NO_RECORD.search(part) and not re.search(r"\btrials?\b", section):
+            found += RESULT.findall(part)
+    return found
+
+
+def test_a_cell_is_the_mean_of_its_record():
+    record = find_record("dpr_paq/table03", "posts", folder=recorded_folder("laptop"))
+    assert measured("dpr_paq/table03; posts; R@1") == f"{100 * record.means['R@1']:.1f}"
+    assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured("evaluation/zero-shot; BM25; nDCG@10; npl")
+
+
+@pytest.mark.parametrize("cell", ["simlm/table99; SimLM; MRR@10", "simlm/table07; Nobody; MRR@10", "simlm/table07; SimLM; MRR@7"])
+def test_a_cell_without_a_record_is_refused(cell):
+    with pytest.raises(InputError):
+        measured(cell)
+
+
+def test_one_of_several_collections_must_be_named():
+    with pytest.raises(InputError, match="several collections"):
+        measured("evaluation/zero-shot; BM25; nDCG@10")
+
+
+def test_every_cell_on_a_page_has_a_record():
+    cells = [cell for page in PAGES for cell in re.findall(r"\{measured\}`([^`]+)`", page.read_text())]
+    assert len(cells) >= 4
+    for cell in cells:
+        assert float(measured(cell)) >= 0
+
+
+def test_typed_results_are_found():
+    for text in ("SimLM reaches 44.1.", "The gain is 0.7 points.", "It is right for 21.6 % of all.", "BM25: 26.3 [23.6, 29.0]"):
+        assert typed(text), text
+    for text in (
+        "In a trial SimLM reached 44.1.",
+        "{measured}`a; b; c` % of all",
+        "The paper's gain is 3.0 points.",
+        "a rate of 0.3",
+    ):
+        assert not typed(text), text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_result_in_prose_is_typed(page):
+    assert typed(page.read_text()) == []
