@@ -230,12 +230,13 @@ def check_model(folder: Path, settings: str) -> None:
         raise InputError(f"no {settings} in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
 
 
-def collection_of(record: Record, cache: Cache | None = None) -> Collection:
+def collection_of(record: Record, cache: Cache | None = None, place: str | None = None) -> Collection:
     """The collection that a run was trained on, cut to the sizes that it had.
 
     Args:
         record: of any run.
         cache: where collections with generated questions are kept (`lab.generate_queries`).
+        place: its folder, where it cannot be found by its name.
 
     Raises:
         InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA` to the folder above
@@ -244,8 +245,8 @@ def collection_of(record: Record, cache: Cache | None = None) -> Collection:
     spec, data = CollectionSettings(**record.recipe["collection"]), record.data
     expected = data.get("trained_on", data["collection"])["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
-    for place in [*map(str, written), spec.name]:
-        collection = open_sample(spec.model_copy(update={"name": place}))
+    for one in [place] if place else [*map(str, written), spec.name]:
+        collection = open_sample(spec.model_copy(update={"name": one}))
         if collection.digest == expected:
             return collection
     problem = f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then {expected[:12]})"

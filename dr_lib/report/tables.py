@@ -126,7 +126,7 @@ def folded(summary: str, *parts: HTML) -> HTML:
     return HTML(f'<details class="dr-folded"><summary>{html.escape(summary)}</summary>{inside}</details>')
 
 
-def flips_table(first: Record, second: Record, measure: str, *, shown: int = 3) -> HTML:
+def flips_table(first: Record, second: Record, measure: str, collection: str | None = None, *, shown: int = 3) -> HTML:
     """What a change of the recipe won and lost: queries that only one of two runs answers, and how many there are.
 
     Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one kind alone would
@@ -135,13 +135,14 @@ def flips_table(first: Record, second: Record, measure: str, *, shown: int = 3) 
     Args:
         first, second: records of runs of this machine on the same queries.
         measure: a query counts as answered where it is above 0, e.g. "MRR@10".
+        collection: what both were measured on, where its name alone does not find it: a folder of one's own.
         shown: cases of either kind.
 
     Raises:
         InputError: runs on different queries, or not made on this machine.
     """
-    collection, split = collection_of(first), first.recipe["evaluation"]["split"]
-    data = (collection.queries(split), collection.passages, collection.qrels(split))
+    searched, split = collection_of(first, place=collection), first.recipe["evaluation"]["split"]
+    data = (searched.queries(split), searched.passages, searched.qrels(split))
     rankings = {record.label: ranking_of(record) for record in (first, second)}
     parts = []
     for one, other in ((first, second), (second, first)):

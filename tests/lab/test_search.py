@@ -179,6 +179,12 @@ def test_a_collection_that_has_changed_is_not_searched_under_a_record(run):
         lab.collection_of(changed)
 
 
+def test_a_collection_is_found_in_the_folder_that_a_notebook_was_given(run):
+    record, recipe, _ = run
+    found = lab.collection_of(record, place=recipe.collection.name)
+    assert found.digest == record.data["collection"]["digest"]
+
+
 def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
     record = run[0]
     for seed, created, key in [(0, "2099-01-01", "a" * 64), (1, "2100-01-01", "b" * 64)]:

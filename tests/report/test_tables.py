@@ -96,7 +96,7 @@ def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch
     judged = datasets.Dataset.from_dict({"query": ["q0", "q1"], "passage": ["p1", "p2"], "grade": [1, 1]})
     collection = Collection("t", "0" * 64, {}, passages, QUERIES.add_column("answers", [[], []]), {"test": judged})
     lines = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
-    monkeypatch.setattr(tables, "collection_of", lambda record: collection)
+    monkeypatch.setattr(tables, "collection_of", lambda record, place: collection)
     monkeypatch.setattr(tables, "ranking_of", lambda record: lines[record.label])
     more = {"query_ids": ["q0", "q1"], "recipe": {"evaluation": {"split": "test"}}, "scale": scale}
     made = [record(label, values, "R@1", **more) for label, values in (("old", [0, 1]), ("<new>", [1, 1]))]
