@@ -2,8 +2,8 @@
 
     python book/_ext/generated_pages.py FOLDER      # `make book` does it
 
-Everything comes from records, from executed notebooks or from installed packages; nothing is typed here. Pages:
-reference/status, reference/claims, reference/data, reference/base-model.
+Everything comes from records, from executed notebooks, from installed packages or from the plan of lessons; nothing is
+typed here. Pages: reference/status, reference/claims, reference/data, reference/base-model, teaching/routes.
 """
 
 import html
@@ -17,6 +17,7 @@ from typing import Any
 
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from teaching import load_plan, routes_page
 
 from dr_lib import collections, places
 from dr_lib.evaluation import STATES
@@ -57,6 +58,7 @@ def write_pages(to: Path) -> list[Path]:
         "reference/status.md": status_page(to),
         "reference/data.md": data_page(),
         "reference/base-model.md": base_page(),
+        "teaching/routes.md": routes_page(load_plan()),
     }
     parts = zip(FIRST_PAGE, (counts_table(entries, "reference/claims.html").data, methods_figure().data), strict=True)
     for name, text in (*pages.items(), *parts):

@@ -10,7 +10,7 @@ from dr_lib import objectives
 from dr_lib.report.figures import DARK, LIGHT
 
 BOOK = ROOT / "book"
-GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model"}
+GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model", "teaching/routes"}
 STATES = ("held", "reversed", "inconclusive", "one seed", "not run")
 WORDS = "<article>" + "word " * 50 + "</article>"
 

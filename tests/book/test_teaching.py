@@ -1,0 +1,38 @@
+"""The plan of lessons: pages that are there, sessions that fit, nothing taught before what it needs."""
+
+import pytest
+from check_pages import ROOT, expected_pages
+from teaching import load_plan, minutes, routes_page
+
+PLAN = load_plan()
+ROUTES = {route["name"]: route for route in PLAN["routes"]}
+
+
+def test_every_unit_is_a_page_of_the_book_and_says_the_same_things():
+    pages = set(expected_pages(ROOT / "_toc.yml"))
+    for name, unit in PLAN["units"].items():
+        assert unit["page"] in pages, name
+        assert unit.keys() - {"needs"} == {"page", "teach", "do", "question", "able", "point"}, name
+        assert set(unit.get("needs", [])) <= PLAN["units"].keys(), name
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_sessions_fit_their_minutes(name):
+    route = ROUTES[name]
+    assert all(sum(minutes(PLAN["units"][unit]) for unit in session) <= route["minutes"] for session in route["sessions"])
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_nothing_is_taught_before_what_it_needs(name):
+    order = [unit for session in ROUTES[name]["sessions"] for unit in session]
+    assert len(order) == len(set(order))
+    for place, unit in enumerate(order):
+        later = set(order[place:])
+        assert not later & set(PLAN["units"][unit].get("needs", [])), unit
+
+
+def test_page_of_routes_names_every_unit_in_every_route_as_taught_or_left_out():
+    page = routes_page(PLAN)
+    assert page.count("\n## ") == len(ROUTES) + 1 == 4
+    for part in page.split("\n## ")[1:]:
+        assert all(unit["page"] in part for unit in PLAN["units"].values())
