@@ -457,7 +457,7 @@ def test_a_long_query_can_lose_its_beginning_in_training_and_in_search(untrained
 
 
 def test_two_encoders_of_pre_training_go_on_as_two(tiny_recipe, shared):
-    recipe = tiny_recipe.with_(objective="ict", objective__one_sentence="span", finetuning__shared=False)
+    recipe = tiny_recipe.with_(objective="bfs", finetuning__shared=False)
     one, two = Pipeline(recipe), Pipeline(recipe.with_(objective__separate=True))
     assert one.pretrained.key != two.pretrained.key
     made, tuned = shared.get(two.pretrained), shared.get(two.retriever)
