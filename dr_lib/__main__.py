@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
-        print(f"error: {told}. Check the place, its rights and the room on the disk.", file=sys.stderr)
+        print(f"error: {told}. Check the path, its permissions and the free disk space.", file=sys.stderr)
     return 1
 
 
@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
     batch("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
     batch("--scale", default="smoke", help="a name in notebooks/scales, or a YAML file (default: smoke)")
     batch("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
-    batch("--jobs", type=int, help="notebooks at once (default: cores / threads a notebook)")
-    batch("--threads", type=int, default=1, help="threads a notebook (default: 1)")
+    batch("--jobs", type=int, help="notebooks at a time (default: cores / threads per notebook)")
+    batch("--threads", type=int, default=1, help="threads per notebook (default: 1)")
     batch("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
 
     ledger = command("ledger", show_ledger)
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
     base = command("base", train_base)
     base("recipe", type=Path, help="for instance notebooks/scales/base-2x128.yaml")
-    base("--to", type=Path, help="put model and record into this folder too")
+    base("--to", type=Path, help="also copy model and record to this folder")
 
     publish = command("publish", publish_records)
     publish("study", help="for instance simlm/table08")
@@ -78,17 +78,17 @@ def parser() -> argparse.ArgumentParser:
 
     search = command("search", search_collection)
     search("collection", help="a collection, or a record: its collection and its model")
-    search("query", nargs="?", help="the question (default: one a line from standard input)")
+    search("query", nargs="?", help="the question (default: one per line from standard input)")
     search("--model", type=Path, action="append", default=[], help="a retriever: folder or record")
-    search("--reranker", type=Path, help="a cross-encoder's folder; orders each first 100 anew")
+    search("--reranker", type=Path, help="folder of a cross-encoder that re-ranks the first 100 passages")
     search("--no-bm25", action="store_true", help="leave BM25 out")
     search("-k", type=int, default=5, help="passages shown (default: 5)")
-    search("--json", action="store_true", help="one line of JSON a question")
+    search("--json", action="store_true", help="one line of JSON per question")
     return top
 
 
 def show_status(options: argparse.Namespace) -> None:
-    """stages and records there are, and their age against the code"""
+    """list finished stages and records, and how far the code has moved on since"""
     from dr_lib.lab.status import status_lines
 
     print("\n".join(status_lines(verify=options.verify)))
@@ -104,7 +104,7 @@ def run_batch(options: argparse.Namespace) -> int:
 
 
 def show_ledger(options: argparse.Namespace) -> None:
-    """what the papers claim, and what the records say to it"""
+    """list the papers' claims with their verdicts"""
     from dr_lib.lab.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)
@@ -130,7 +130,7 @@ def publish_records(options: argparse.Namespace) -> None:
 
 
 def export_model(options: argparse.Namespace) -> None:
-    """a trained model as a folder for sentence-transformers, with its card"""
+    """write a trained model as a folder for sentence-transformers, with its card"""
     from dr_lib.lab.records import find_record
     from dr_lib.report import export
 

@@ -1,8 +1,8 @@
-"""The one error that bad input ends in: what is wrong, where it is, and the way out."""
+"""The one error that bad input raises: what is wrong, where, and what to do."""
 
 
 class InputError(ValueError):
-    """Something a person gave us cannot be used.
+    """Input that cannot be used.
 
     Args:
         problem: what is wrong, in a few words without a full stop.

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and the digests that tell them apart."""
+"""Files that are either whole or absent, and their digests."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Where things lie: the project, its cache, the reader's data and the embedded base model."""
+"""Locations: the project, its cache, the reader's data and the embedded base model."""
 
 import os
 from pathlib import Path
@@ -60,5 +60,5 @@ def known_scales() -> list[str]:
 
 
 def records_root() -> Path:
-    """Records that the book shows, one folder a scale."""
+    """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"

@@ -1,4 +1,4 @@
-"""What all settings have in common: frozen, unknown keys refused, one clear error that names the valid ones."""
+"""Common to all settings: they are frozen, and unknown keys are refused with one clear error that names the valid ones."""
 
 from typing import Any, ClassVar
 

@@ -519,7 +519,7 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read a finished stage's manifest; a broken or altered one raises `InputError` with the way out."""
+    """Read a finished stage's manifest; a broken or altered one raises `InputError` with the remedy."""
     try:
         manifest = read_json(folder / MANIFEST)
         checksum = manifest.pop("checksum")
@@ -588,7 +588,7 @@ class Estimates:
 
 
 def spell_seconds(seconds: float) -> str:
-    """A duration for people.
+    """A duration in words.
 
     Example:
         >>> spell_seconds(42), spell_seconds(600), spell_seconds(9000), spell_seconds(400_000)

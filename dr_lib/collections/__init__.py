@@ -1,4 +1,4 @@
-"""What is searched: passages, queries and judgements, checked once and memory-mapped.
+"""Collections: passages, queries and judgements, checked once and memory-mapped.
 
 `load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder in BEIR layout, or
 passages without questions: a JSON Lines file, a folder of text files.

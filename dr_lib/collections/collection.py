@@ -1,6 +1,6 @@
 """A collection: passages, queries and judgements, memory-mapped; smaller ones drawn from it; and from ids to rows.
 
-Vectors, rankings and negatives speak of rows (0, 1, 2, ...), judgements and run files of ids. Page of the book:
+Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run files to ids. Page of the book:
 ideas/evaluation.
 """
 
@@ -27,7 +27,7 @@ class Collection:
     """Passages, and queries with relevance judgements by split.
 
     Args:
-        name: what the collection is called.
+        name: the collection's name.
         digest: SHA-256 (hex) over the content, the same for plain and compressed files.
         info: licence, source, versions and counts.
         passages: columns id, title, text, doc, position (doc "" and position 0 where unknown).
@@ -286,7 +286,7 @@ def judged_rows(
         minimum: lowest grade that counts.
 
     Returns:
-        One int64 array of rows a query, ascending; judged passages that the collection lacks are left out.
+        One int64 array of rows per query, ascending; judged passages that the collection lacks are left out.
 
     Example:
         >>> [rows.tolist() for rows in judged_rows({"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"])]

@@ -1,9 +1,9 @@
 """Dialogues for response selection: a context, the right next utterance, and the candidates it stands among.
 
 DPR-PAQ, sections 3.2.2 and 3.3: ConvAI2 (20 candidates), DSTC7 (100), Ubuntu v2 (10); here also any folder with
-`pairs/<split>.jsonl`. One reader a format:
+`pairs/<split>.jsonl`. One reader per format:
 
-- `pairs/<split>.jsonl[.gz]`: one object a line with `context` (turns), `response` and, outside training, `candidates`.
+- `pairs/<split>.jsonl[.gz]`: one object per line with `context` (turns), `response` and, outside training, `candidates`.
 - ConvAI2 (ParlAI's text files): numbered lines that start again at 1 with each dialogue; persona lines first, then
   `utterance TAB response TAB TAB candidate|candidate|...`. The persona counts as context (DPR-PAQ, section 3.3).
 - DSTC7 track 1, subtask 1: a JSON list; the test set's answers come in a file of their own. An answer that is not
@@ -52,8 +52,8 @@ class CandidateSet:
     """Contexts, each with its own candidates, ready to encode: every distinct text stands once.
 
     Attributes:
-        name: what the set is called.
-        query_ids: one id a context, "0", "1", ... in file order.
+        name: the set's name.
+        query_ids: one id per context, "0", "1", ... in file order.
         contexts: one text a context, its turns joined, oldest first.
         texts: the distinct candidates of all contexts.
         candidates: `[contexts, most]` int64, rows of `texts`; -1 fills up a context with fewer.
@@ -80,7 +80,7 @@ class CandidateSet:
         """Collect exchanges that have candidates.
 
         Args:
-            name: what to call the set.
+            name: the set's name.
             exchanges: in file order.
 
         Raises:

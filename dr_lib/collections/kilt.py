@@ -1,6 +1,6 @@
 """KILT: the paragraphs of one Wikipedia dump as passages, and the tasks whose evidence lies in them.
 
-Petroni et al., "KILT" (2021); DPR-PAQ, Table 2. A folder holds kilt_knowledgesource.json (one page a line) and any of
+Petroni et al., "KILT" (2021); DPR-PAQ, Table 2. A folder holds kilt_knowledgesource.json (one page per line) and any of
 the tasks' files, such as nq-dev-kilt.jsonl, as published, plain or gzipped. Page of the book: reference/data.
 
 A passage is a paragraph, called `<page>#<place in the page's text>`; its document is the page, its title the page's.

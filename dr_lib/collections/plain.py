@@ -1,7 +1,7 @@
 """Passages without questions: one JSON Lines file, or a folder of text files that are cut into passages.
 
 The checks are those of every collection. There are no queries and no judgements: such a collection is text for
-pre-training, until questions are written for it (`lab.generate_queries`). About 100 words a passage, as in DPR's
+pre-training, until questions are written for it (`lab.generate_queries`). About 100 words per passage, as in DPR's
 Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is torn apart unless it is longer than a passage. Page
 of the book: practice/own-corpus.
 """

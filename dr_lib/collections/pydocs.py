@@ -148,7 +148,7 @@ def units(docstring: str) -> list[str]:
 
 
 def _prose(docstring: str) -> Iterator[str]:
-    """Lines of prose, indented as they were, headings blank; `CUT` where code, tables and directives stood."""
+    """Lines of prose, indented as they were, headings blank; `CUT` in place of code, tables and directives."""
     first, *lines = docstring.expandtabs().splitlines() or [""]
     margin = min((_indent(line) for line in lines if line.strip()), default=0)
     lines = [first.strip(), *(line[margin:].rstrip() for line in lines)]  # inspect.cleandoc differs between Pythons

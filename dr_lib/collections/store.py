@@ -2,7 +2,7 @@
 
 A format's file describes a `Source`; what holds for every collection is checked here: no empty and no duplicate
 passage, no id that would break a line, no judgement that names what is not there. Ids and texts are compared by 64-bit
-hashes first, 16 bytes a passage; only where two hashes are equal are the strings looked at.
+hashes first, 16 bytes per passage; only where two hashes are equal are the strings looked at.
 Page of the book: practice/own-corpus, "what is checked".
 """
 
@@ -73,7 +73,7 @@ class Source:
     """A collection in its original format, not read yet.
 
     Args:
-        name: what the collection is called.
+        name: the collection's name.
         digest: of the source's files or versions; it names the folder in the cache.
         passages, queries, judgements: the streams; judgements by split, in the order splits are listed.
         info: licence, source and versions, kept with the collection.
@@ -121,7 +121,7 @@ def open_source(source: Source, root: Path, *, allow_duplicates: bool = False) -
 
 @stage(version=2)
 def arrow_files(folder: Path, source: Source, allow_duplicates: bool) -> None:
-    """`passages.arrow`, `queries.arrow`, one Arrow file a split, and `collection.json`."""
+    """`passages.arrow`, `queries.arrow`, one Arrow file per split, and `collection.json`."""
     try:
         write_json(folder / ABOUT, _write_collection(source, folder, allow_duplicates))
     except BaseException:

@@ -1,7 +1,7 @@
-"""What an index costs: bytes on disk or in memory, and the stages of a search (SimLM, Table 3).
+"""The cost of an index: bytes on disk or in memory, and the stages of a search (SimLM, Table 3).
 
-One vector a passage is `passages * hidden * bytes of a number`: 27 GB for MS MARCO's 8.8 million passages and 768
-numbers of float32, as the paper prints it. One vector a token, as ColBERT keeps them, is `tokens * hidden * bytes of a
+One vector per passage is `passages * hidden * bytes of a number`: 27 GB for MS MARCO's 8.8 million passages and 768
+numbers of float32, as the paper prints it. One vector per token, as ColBERT keeps them, is `tokens * hidden * bytes of a
 number`, and the search has two stages. Nothing is compressed, as in the paper. Page of the book: ideas/evaluation.
 """
 
@@ -22,7 +22,7 @@ class IndexCost:
 
     Attributes:
         vectors: number of vectors.
-        hidden: numbers a vector.
+        hidden: numbers per vector.
         dtype: type of a number.
         stages: what a search does, step by step.
 
@@ -48,7 +48,7 @@ class IndexCost:
 
     @classmethod
     def single_vector(cls, passages: int, hidden: int, dtype: str = "float32") -> "IndexCost":
-        """One vector a passage, searched exactly in one stage."""
+        """One vector per passage, searched exactly in one stage."""
         return cls(passages, hidden, dtype, ONE_STAGE)
 
     @classmethod
@@ -65,11 +65,11 @@ class IndexCost:
     def multi_vector(
         cls, token_counts: np.ndarray | int, hidden: int = 128, dtype: str = "float16", *, most: int | None = None
     ) -> "IndexCost":
-        """One vector a token, as ColBERT (128 numbers of 16 bits) would keep the same collection.
+        """One vector per token, as ColBERT (128 numbers of 16 bits) would keep the same collection.
 
         Args:
             token_counts: `[passages]` whole numbers, such as `TokenStore.lengths` gives them, or their sum.
-            hidden: numbers a vector.
+            hidden: numbers per vector.
             dtype: type of a number.
             most: tokens kept of a passage; None for all.
 

@@ -1,4 +1,4 @@
-"""What a run scored on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and answers (accuracy@k).
+"""The score of a run on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and answers (accuracy@k).
 
 The rules, which differ between tools and move numbers:
 
@@ -14,7 +14,7 @@ The rules, which differ between tools and move numbers:
 - **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
   the number of passages relevant to the query. Pages in place of passages: `page_measures.py`.
-- **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) asks whether one of the first
+- **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is whether one of the first
   k passages holds an accepted answer, judged or not. Text and answers are normalised (Unicode NFD), cut into tokens
   (runs of letters, marks and digits, or single other visible characters) and lower-cased; an answer matches where its
   tokens stand in a row. Only a passage's text counts, not its title. DPR's code finds an answer without any token in
@@ -59,7 +59,7 @@ class Scores:
     """Per-query values of one or more measures: what measures give, records keep and tests of significance take.
 
     Attributes:
-        query_ids: one id a query, distinct.
+        query_ids: one id per query, distinct.
         values: measure -> `[queries]` float32, in the order of `query_ids`.
 
     Raises:
@@ -262,7 +262,7 @@ def answer_accuracy(
         ks: cuts, each at least 1.
 
     Returns:
-        For each k the measure "accuracy@k", 0 or 1 a query.
+        For each k the measure "accuracy@k", 0 or 1 per query.
 
     Example:
         >>> passages = Dataset.from_dict({"text": ["In Paris, of course.", "Parish life."]})

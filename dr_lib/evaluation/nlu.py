@@ -1,6 +1,6 @@
 """Language understanding: its tasks and their files, fine-tuning on them, measures and intervals (MASTER, Table 7).
 
-CoLA, MRPC, STS-B, QQP (GLUE) and SICK ask whether pre-training for retrieval keeps what BERT knows. A split is a file
+CoLA, MRPC, STS-B, QQP (GLUE) and SICK test whether pre-training for retrieval keeps what BERT knows. A split is a file
 `<split>.tsv`, tabs between cells, no quoting; the columns of GLUE's own files and of the common plain ones are known by
 name, and those of CoLA may come without a header.
 
@@ -322,7 +322,7 @@ def f1(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def pearson(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Pearson's correlation; 0 where one side is constant, so that a model that has learnt nothing has a value."""
+    """Pearson's correlation; 0 where one side is constant, so that a model that has learned nothing has a value."""
     left, right = (np.asarray(side, np.float64) - np.mean(side, dtype=np.float64) for side in (predicted, actual))
     scale = np.sqrt((left @ left) * (right @ right))
     return float(left @ right / scale) if scale > 0 else 0.0
@@ -349,7 +349,7 @@ def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAW
     Such a measure is no mean over rows, so each resample of the rows is measured anew.
 
     Args:
-        runs: one a seed, with the columns "predicted" and "actual", of the same rows.
+        runs: one per seed, with the columns "predicted" and "actual", of the same rows.
         name: a key of `MEASURES`.
         draws, seed, level: as in `bootstrap_interval`.
 

@@ -85,7 +85,7 @@ def r_precision(ranking: Ranking, evidence: Mapping[str, Sequence[Sequence[str]]
     Args:
         ranking: of passages or, through `page_ranking`, of pages.
         evidence: query id -> sets of ids (passages or pages); a query without any id scores 0.
-        ids: what the ranking's rows are called.
+        ids: names of the ranking's rows.
 
     Returns:
         The measure "R-precision" for the queries of `evidence`, in its order.

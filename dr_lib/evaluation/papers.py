@@ -1,4 +1,4 @@
-"""What the five papers report and claim, read from `book/papers/*.yaml` and checked when it is read.
+"""The results and claims of the five papers, read from `book/papers/*.yaml` and checked when it is read.
 
 Numbers are the papers' own; statements are in our words. Every claim must name a table, a column and rows that exist.
 Page of the book: the opener of each paper.

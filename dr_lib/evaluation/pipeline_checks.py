@@ -1,7 +1,7 @@
-"""What the later stages of a pipeline learned from: where to look when a stage adds nothing.
+"""What the later stages of a pipeline learned from: where to look if a stage adds nothing.
 
 SimLM Figure 2 has four trainings in a row, and each one's material is made by the one before. A stage that adds nothing
-has mostly been given something wrong: negatives that answer the query, negatives that BM25 had found already, a teacher
+usually learned from bad material: negatives that answer the query, negatives that BM25 had found already, a teacher
 that prefers a negative. Page of the book: ideas/pipeline.
 """
 
@@ -35,7 +35,7 @@ def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:
 
 
 def also_in(lists: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which passages of each query's list stand in its other list too: `[queries, depth]` bool.
+    """Which passages of each query's list are in its other list too: `[queries, depth]` bool.
 
     Example:
         >>> also_in(np.array([[4, 7, -1]]), np.array([[7, 9]]))

@@ -1,10 +1,10 @@
-"""Did the test questions stand in the training data? Edit distance to the nearest generated question (DPR-PAQ, 5.4).
+"""Were the test questions in the training data? Edit distance to the nearest generated question (DPR-PAQ, 5.4).
 
 The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation dropped. Distance 0 is
 verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool are searched, and the
 result is exact: two questions of m and n words that share s of them are at least max(m, n) - s apart, so only those
-whose bound is below the best distance found are computed. That needs some 20 bytes a word of the pool and, on one
-core, about 10 ms a question for a pool of 100,000.
+whose bound is below the best distance found are computed. That needs some 20 bytes per word of the pool and, on one
+core, about 10 ms per question for a pool of 100,000.
 Page of the book: ideas/evaluation.
 """
 

@@ -1,4 +1,4 @@
-"""How near positives lie to their query and to the negatives that are found with them (PAIR, Figure 4).
+"""The similarity of positives to their query and to the negatives retrieved with them (PAIR, Figure 4).
 
 Of the first 100 passages found for a query some are relevant (p+), the others are not (p-). s(p+, q) is the score of a
 relevant passage with the query, s(p+, p-) that of a relevant passage with a negative one. The passage-centric loss of

@@ -1,4 +1,4 @@
-"""How sure we are of a difference: intervals and tests on paired per-query differences, over seeds.
+"""The certainty of a difference: intervals and tests on paired per-query differences, over seeds.
 
 All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two configurations, paired). Seeds
 are averaged for each query first, so the queries are what is drawn from; a new seed is not a new query. Drawing the
@@ -143,7 +143,7 @@ def bootstrap_means(
 
 
 def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
-    """Two-sided p-values of mean differences by random flips of sign, one a query, the same for all differences.
+    """Two-sided p-values of mean differences by random flips of sign, one per query, the same for all differences.
 
     Under the null hypothesis the two runs may be swapped on any query. The observed assignment is counted as one of
     the draws: p = (1 + flips at least as far from 0) / (1 + draws), so p is never 0.
@@ -171,7 +171,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's step-down correction of a family of tests.
 
     Args:
-        p_values: one a test.
+        p_values: one per test.
 
     Returns:
         Adjusted p-values in the same order; compare each with the level wanted for the whole family.

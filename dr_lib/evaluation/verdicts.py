@@ -71,7 +71,7 @@ class PairResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our runs say of a claim.
+    """The judgement of a claim by our runs.
 
     Attributes:
         claim: the claim's id.
@@ -301,7 +301,7 @@ def _join(states: Sequence[State], whole: bool) -> State:
 
 
 def _note(pairs: Sequence[PairResult]) -> str:
-    """Which comparisons speak against or are open, and what could have been seen; differences in points (x 100)."""
+    """Which comparisons contradict the claim or are open, and what could have been detected; differences in points (x 100)."""
     words = []
     for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
         named = [f"{pair.better} over {pair.worse}" for pair in pairs if pair.state == state]

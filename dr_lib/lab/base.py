@@ -1,4 +1,4 @@
-"""Base models: where a masked LM lies, and how the book's own small one is trained from plain text.
+"""Base models: how a masked LM is located, and how the book's own small one is trained from plain text.
 
 Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml. Its training takes
 three stages, so that another size of model shares vocabulary and tokens.
@@ -35,7 +35,7 @@ MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_
 
 
 class Shape(NamedTuple):
-    """How large a model is."""
+    """The size of a model."""
 
     layers: int
     hidden: int
@@ -57,7 +57,7 @@ class Checkpoint:
     """A model to start from or to write with.
 
     Attributes:
-        name: how a record calls it, never a path.
+        name: its name in a record, never a path.
         shape: its layers, hidden size, vocabulary and longest sequence.
         model: what stages depend on and load: a folder or hub name with its digest, or part of a stage that makes it.
         tokenizer: the same for its tokenizer alone, which tokens depend on.
@@ -78,7 +78,7 @@ class Checkpoint:
         return mine == theirs
 
     def facts(self) -> dict[str, Any]:
-        """What a record says of it."""
+        """The facts that a record keeps."""
         made = isinstance(self.model, Part)
         digests = {"key": self.model.stage.key} if made else {"digest": self.model.digest, "tokenizer": self.tokenizer.digest}
         return {"name": self.name, **digests, "shape": self.shape._asdict()}
@@ -138,7 +138,7 @@ def model_digest(place: str) -> str:
 
 
 def _fingerprint(path: Path | None) -> tuple[tuple[str, int, int], ...]:
-    """Sizes and times of the files at a place, so that what is replaced under a living kernel is read anew."""
+    """Sizes and times of the files at a place, so that a file replaced under a running kernel is read again."""
     files = [path] if path and path.is_file() else sorted(path.rglob("*")) if path else []
     facts = [(str(file), file.stat()) for file in files if file.is_file()]
     return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
@@ -162,7 +162,7 @@ def _open_checkpoint(place: str, _: object) -> Checkpoint:
 
 
 def _hub_revision(name: str) -> str:
-    """The commit of a hub model, from the network or from what was fetched before."""
+    """The commit of a hub model, from the network or from an earlier download."""
     from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
 
     for local_only in (False, True):
@@ -190,10 +190,10 @@ class TextSource(Settings):
 
 
 class BaseRecipe(Settings):
-    """A small BERT trained by masked LM on some collections, from nothing.
+    """A small BERT trained from scratch by masked LM on some collections.
 
     Args:
-        name: what the model is called.
+        name: the model's name.
         sources: the text.
         vocabulary: number of WordPiece pieces, special tokens included.
         layers, hidden, heads: size; the feed-forward part has 4 x `hidden` units.
@@ -202,7 +202,7 @@ class BaseRecipe(Settings):
         title: how a passage becomes a sequence.
         objective: a method that needs no generator, normally "mlm".
         training: steps, rate, batch.
-        held_out: share of the documents that are not trained on but measured at the end, in (0, 0.5].
+        held_out: share of the documents that are kept from training and measured at the end, in (0, 0.5].
         weights: number type of the saved weights.
         seed: of weights, order and masks.
 
@@ -292,7 +292,7 @@ def base(
     weights: str,
     seed: int,
 ) -> None:
-    """`model/`: a masked LM trained from nothing; `log.json`; `held_out.json`, its losses on unseen documents."""
+    """`model/`: a masked LM trained from scratch; `log.json`; `held_out.json`, its losses on unseen documents."""
     words = load_tokenizer(tokenizer)
     model = models.new_bert(
         len(words),

@@ -1,6 +1,6 @@
 """Run notebooks through papermill: one operating-system process each, several side by side, whole outputs or none.
 
-What is unchanged is not run again: an executed notebook holds the digest of all that it depends on.
+Unchanged notebooks are not run again: an executed notebook contains the digest of everything it depends on.
 
 Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is named with its cell and error,
 the others still run, and the exit status says so.
@@ -43,8 +43,8 @@ def run_notebooks(
     Args:
         sources: notebooks, or folders of them; default the project's `notebooks`.
         scale: a name in notebooks/scales, or a YAML file, whose keys become parameters.
-        parameters: further parameters, stronger than the scale's.
-        jobs: notebooks at once; default processor cores divided by `threads`.
+        parameters: further parameters, which override the scale's.
+        jobs: notebooks at a time; default processor cores divided by `threads`.
         threads: threads of each notebook (`DR_THREADS`).
         to: folder of the executed notebooks, default `_build/executed`; their place below `notebooks` is kept.
         progress: show a bar.
@@ -152,10 +152,10 @@ SHOWN = ("papers", "records", "weights")  # folders of the book that notebooks s
 
 
 def inputs_digest(settings: Path, parameters: Mapping[str, str], threads: int) -> str | None:
-    """Digest of all that an executed notebook depends on beside itself; None where it has to be run again in any case.
+    """Digest of everything that an executed notebook depends on besides itself; None where it has to run again in any case.
 
     That is: its parameters and collection, the code of the library, what it shows of the book, the packages installed.
-    A run with a time budget is never the last one: the next goes on where it had to stop.
+    A run with a time budget is never the last one: the next continues where it had to stop.
     """
     values, root = {**read_yaml(settings), **parameters}, places.project_root()
     if values.get("minutes"):
@@ -178,13 +178,13 @@ def code_of(path: Path) -> str:
 
 
 def folder_digest(place: Path) -> str:
-    """Digest of a file, or of all files in a folder with their names."""
+    """Digest of a file, or of all files in a folder and their names."""
     paths = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
     return json_digest([[path.relative_to(place).as_posix(), file_digest(path)] for path in paths if path.exists()])
 
 
 def place_of(notebook: Path) -> Path:
-    """Where a notebook lies below `notebooks`, or its bare name if it lies elsewhere."""
+    """A notebook's path below `notebooks`, or its bare name if it is elsewhere."""
     root = places.project_root() / "notebooks"
     return notebook.relative_to(root) if notebook.is_relative_to(root) else Path(notebook.name)
 
@@ -204,7 +204,7 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def failure(output: Path, log: Path, status: int) -> str:
-    """Which cell failed and how, from the half-executed notebook; the end of the log where that says nothing."""
+    """Which cell failed and how, from the partly executed notebook; the end of the log if that shows no error."""
     try:
         cells = json.loads(output.read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError, KeyError):
@@ -218,5 +218,5 @@ def failure(output: Path, log: Path, status: int) -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Queries for a collection that has none: written, filtered, split, and kept as an ordinary folder in BEIR layout.
+"""Queries for a collection that has none: generated, filtered, split, and stored as an ordinary folder in BEIR layout.
 
 A generator that learned on another collection's queries (or a public doc2query model) writes about every passage; a
 question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
@@ -22,9 +22,9 @@ class GeneratedQueries:
     """A collection with generated questions.
 
     Attributes:
-        recipe: the recipe that was given, on the new collection; it measures "test" where the split is unknown.
+        recipe: the given recipe on the new collection; it measures "test" if its own split is unknown.
         folder: the collection in BEIR layout; copy it to keep, correct or extend it.
-        counts: what was left after each step, and `shared_words`, the mean share of a question's words in its passage.
+        counts: the questions left after each step, and `shared_words`, the mean share of a question's words in its passage.
     """
 
     recipe: Recipe
@@ -42,16 +42,16 @@ def generate_queries(
     seed: int = 0,
     cache: Cache | None = None,
 ) -> GeneratedQueries:
-    """Write the queries that a recipe's collection lacks.
+    """Generate the queries that a recipe's collection lacks.
 
     Args:
-        recipe: says which collection and how much of it, the base model, and in `auxiliary.questions` how the generator
+        recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how the generator
             is trained, or which public one (a doc2query model) is used instead.
         learn_from: the collection whose training queries the generator learns to write; not used with a public one.
         use_judgements: keep the queries of the splits that the collection has, and write the others; False writes all.
-        per_passage: questions written about a passage. Training takes all that pass, dev and test one a passage, since
+        per_passage: questions written about a passage. Training takes all that pass, dev and test one per passage, since
             several would not be independent of each other.
-        top_k: BM25 must find the passage among so many. A small number would keep what BM25 is best at.
+        top_k: BM25 must find the passage among this many. A small number would favour the questions that BM25 answers best.
         seed: of the generator, its draws and the splits.
         cache: where the stages are kept.
 

@@ -1,4 +1,4 @@
-"""The ledger: every claim of the five papers, and what the records say to it.
+"""The ledger: every claim of the five papers, and how the records judge it.
 
 Page of the book: ideas/statistics. Which records answer a claim stands in `book/papers/*.yaml`, under `answered_by`:
 study, labels, measure, collection and stage are all named there, and a record that differs in one of them is not used.
@@ -17,7 +17,7 @@ SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything work
 
 
 def ledger(scale: str | None = None) -> list[dict[str, Any]]:
-    """One entry a claim, in the order of the papers' files.
+    """One entry per claim, in the order of the papers' files.
 
     Args:
         scale: take the records of this scale; None takes, for each claim, the largest scale that has any.

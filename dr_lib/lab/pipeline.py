@@ -3,8 +3,8 @@
     passages -> pretrained -> retriever 1 -> mined -> retriever 2 -> cross-encoder -> teacher scores -> distilled
                                    ^ BM25's negatives                      |-> re-ranked run
 
-Every retriever starts from the same pre-trained encoder; only what it learns from changes. A stage stands beside the
-code that does its work; here they are only put together, so this file can be read from top to bottom. Nothing is built
+Every retriever starts from the same pre-trained encoder; only what it learns from changes. A stage is defined beside the
+code that does its work; this file only connects the stages and can be read from top to bottom. Nothing is built
 here. Page of the book: ideas/pipeline.
 """
 
@@ -30,8 +30,8 @@ class Pipeline:
     """The stages of one recipe, each made when it is named.
 
     Args:
-        recipe: what is run.
-        searches: whether anything is to be searched; without, the collection needs no queries (for writing some).
+        recipe: the configuration.
+        searches: whether anything will be searched; if not, the collection needs no queries (to generate some, for instance).
 
     Attributes:
         collection: what the recipe trains on.
@@ -69,7 +69,7 @@ class Pipeline:
         return retrieval.bm25_index(collection, title=self.recipe.title != "none").costs(len(collection.passages))
 
     def bm25_run(self, split: str, depth: int, collection: Collection | None = None) -> Stage:
-        """What BM25 finds for the queries of a split."""
+        """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
         run = retrieval.bm25_run(self.bm25_index(collection), collection, split=split, depth=depth)
         return run.costs(len(collection.qrels(split)) * len(collection.passages))
@@ -282,11 +282,11 @@ class Pipeline:
         return self.queries(split, collection, by), self.passages(collection, by)
 
     def scoring_work(self, pairs: int) -> float:
-        """Operations that it takes to score so many pairs."""
+        """Operations needed to score this many pairs."""
         length = self.recipe.auxiliary.cross_encoder.length
         return pairs * length * self.reader.shape.work(length) / 3
 
-    # Materials: what a method reads beside the passages ---------------------------------------------------------------
+    # Materials: what a method reads besides the passages ---------------------------------------------------------------
 
     def material(self, name: str, **params: Any) -> Stage:
         """The stage of one material, with the parameters that the method decides."""
@@ -351,7 +351,7 @@ class Pipeline:
         return Checkpoint(made.kind, self.base.shape, made / "model", made / "model", public=False)
 
     def paq_pairs(self, *, seed: int = 0) -> Stage:
-        """Questions with the passages that they were made from, and hard negatives (DPR-PAQ section 3.1.1)."""
+        """Questions with the passages they were generated from, and hard negatives (DPR-PAQ section 3.1.1)."""
         options = self.recipe.auxiliary.paq_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, options.depth)
@@ -389,7 +389,7 @@ class Pipeline:
     # Pseudo-labels (PAIR section 3.3): other thresholds make other pairs from the same scores -------------------------
 
     def pseudo_labels(self, *, seed: int = 0) -> Stage:
-        """Pairs that the cross-encoder is sure of, or the given labels as they are."""
+        """Pairs that the cross-encoder is confident about, or the given labels as they are."""
         options = self.recipe.auxiliary.pseudo_labels
         if options.labels == "given":
             return materials.given_labels(self.queries("train"), self.collection, self.bm25_negatives)
@@ -411,7 +411,7 @@ class Pipeline:
         return materials.pseudo_labels(pool, found, scores, self.collection, **chosen)
 
     def _pool(self, seed: int) -> tuple[Stage, int]:
-        """The queries to label, and about how many they are."""
+        """The queries to label, and their approximate number."""
         options = self.recipe.auxiliary.pseudo_labels
         if options.pool == "questions":
             made = self.questions(per_passage=options.per_passage, seed=seed)
@@ -463,7 +463,7 @@ class Pipeline:
         return evaluation.scores(self.run, where, **measured)
 
     def stages(self) -> dict[str, Stage]:
-        """Every stage that the evaluation rests on by a name: what it is in this pipeline, else its kind."""
+        """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind."""
         walked = {one.key: one for one in self.evaluation.walk()}
         names = {"bm25": (), "nlu": ("pretrained",)}.get(self.recipe.evaluation.kind, ("pretrained", "retriever", "run"))
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
@@ -474,12 +474,12 @@ class Pipeline:
 
     @cached_property
     def most_relevant(self) -> int:
-        """The most passages that any training query has judgements for: a ranking must be so much deeper."""
+        """The largest number of passages judged for a training query: a ranking must be deeper by this number."""
         return max(len(grades) for grades in self.collection.qrels("train").values())
 
     @property
     def labelled_queries(self) -> int:
-        """How many training queries the recipe may learn from."""
+        """The number of training queries that the recipe may learn from."""
         return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
 
     @property
@@ -501,7 +501,7 @@ class Pipeline:
 
 
 def check(pipeline: Pipeline) -> None:
-    """Refuse what would fail only after hours."""
+    """Refuse in advance what would fail only after hours."""
     recipe, collection, searched = pipeline.recipe, pipeline.collection, pipeline.searched
     options, base = recipe.evaluation, pipeline.base
     collection.qrels("train")

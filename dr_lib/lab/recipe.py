@@ -1,8 +1,8 @@
 """A recipe: everything that can change a number, frozen, validated, in and out of YAML.
 
 Page of the book: practice/own-corpus. Defaults are SimLM's published settings (Tables 11 and 13) wherever they fit any
-machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest` leave out where
-things lie on this machine; what lies there enters the keys of stages by its content.
+machine; a scale file (notebooks/scales) overrides what a smaller one needs. `portable` and `digest` leave out
+paths of this machine; files enter the keys of stages by their content.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
 
 
 class CollectionSettings(Settings):
-    """Which collection, and how much of it; a bare name or path will do.
+    """The collection and the part of it to use; a bare name or path is enough.
 
     Args:
         name: as `collections.load` takes it.
@@ -50,7 +50,7 @@ class CollectionSettings(Settings):
         return {"name": str(values)} if isinstance(values, str | Path) else values
 
     def sample_sizes(self) -> dict[str, int]:
-        """Arguments for `Collection.sample`; empty if the whole collection is meant."""
+        """Arguments for `Collection.sample`; empty for the whole collection."""
         sizes = self.model_dump(exclude={"name", "seed", "allow_duplicates"}, exclude_none=True)
         return sizes | {"seed": self.seed} if sizes else {}
 
@@ -60,7 +60,7 @@ class ObjectiveSettings(Settings):
 
     Args:
         name: one of `objectives.names()`.
-        params: the method's parameters; they may also stand beside `name`. What is left out gets its default.
+        params: the method's parameters; they may also be given beside `name`. Parameters that are left out get their default.
 
     Example:
         >>> ObjectiveSettings(name="none").params
@@ -88,7 +88,7 @@ class ObjectiveSettings(Settings):
 
 
 class Pretraining(training.Pretraining):
-    """Pre-training, and on what.
+    """Pre-training, and its passages.
 
     Args:
         collection: passages to pre-train on, where they are not those of the recipe's collection (SimLM Table 10, CDMAE
@@ -106,7 +106,7 @@ class NegativesSettings(Settings):
         depth: first passages of the ranking to draw from.
         random_negatives: passages from anywhere added to each list.
         seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
-        answers: "drop" leaves out passages that hold an accepted answer (DPR, open-domain questions), "positive" makes
+        answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain questions), "positive" makes
             them positives besides (SimLM's NQ scripts); "keep" does neither.
     """
 
@@ -117,10 +117,10 @@ class NegativesSettings(Settings):
 
 
 class MiningSettings(NegativesSettings):
-    """Hard negatives found by a retriever itself (SimLM Figure 2: retriever 1 mines for retriever 2).
+    """Hard negatives mined by a retriever (SimLM Figure 2: retriever 1 mines for retriever 2).
 
     Args:
-        rounds: how often a retriever is trained on what the one before it has mined; retriever 2 is the last one.
+        rounds: how often a retriever is trained on the negatives mined by the previous one; retriever 2 is the last.
         with_bm25: train on the BM25 negatives too, both lists put together (Tevatron's recipe of coCondenser).
     """
 
@@ -132,7 +132,7 @@ class RerankingSettings(Settings):
     """How the re-ranker is used once `auxiliary.cross_encoder` has trained it.
 
     Args:
-        depth: passages of retriever 2's ranking that are scored anew; the others keep their order below (SimLM: 200).
+        depth: passages of retriever 2's ranking to re-rank; the others keep their order below (SimLM: 200).
     """
 
     depth: int = Field(default=200, gt=0)
@@ -146,7 +146,7 @@ class PseudoLabelsSettings(Settings):
             on them, though), questions generated about the passages, or those of `file`.
         first: who retrieves the candidates: BM25, or the base model fine-tuned without pre-training (PAIR: DPR), which
             alone depends on the recipe's seed.
-        depth: candidates a query (PAIR's own code: 50).
+        depth: candidates per query (PAIR's own code: 50).
         s_pos, s_neg: a candidate above the first is a positive, one below the second a hard negative.
         probability: "sigmoid" of a scorer that is trained pair by pair (PAIR, after RocketQA), or "softmax" over a
             query's candidates of one that is trained listwise, whose scores have no absolute level.
@@ -187,12 +187,12 @@ class PaqPairsSettings(Settings):
         per_passage: questions generated a passage.
         filter: "global" keeps a question that leads back to its passage in the whole collection, "local" one that does
             so inside the passage's document, "none" all; see `materials.round_trip`.
-        top_k: the passage must be among so many.
-        filter_by: who searches: BM25, or the base model fine-tuned without pre-training, which alone depends on the
+        top_k: the passage must be among this many.
+        filter_by: the retriever: BM25, or the base model fine-tuned without pre-training, which alone depends on the
             recipe's seed.
-        negatives: who finds hard negatives (the paper: a dense retriever); "none" leaves random ones. A file brings
+        negatives: the retriever that finds hard negatives (the paper: a dense one); "none" leaves random ones. A file brings
             its own.
-        depth: hard negatives a question to choose from.
+        depth: hard negatives per question to choose from.
     """
 
     file: str | None = None
@@ -219,14 +219,14 @@ class RedditPairsSettings(Settings):
 
 
 class AuxiliarySettings(Settings):
-    """Models and pairs that some methods need beside the passages.
+    """Models and pairs that some methods need besides the passages.
 
     Args:
         questions: question generator (passage to query).
-        continuations: causal LM that goes on where a passage ends.
+        continuations: causal LM that continues a passage.
         cross_encoder: re-ranker, teacher and scorer of PAIR's pseudo-labels.
-        pseudo_labels: which pairs that scorer is sure of.
-        paq_pairs: questions with the passages they were made from.
+        pseudo_labels: which pairs count as certain.
+        paq_pairs: questions with the passages they were generated from.
         reddit_pairs: posts with comments, or titles with bodies.
     """
 
@@ -268,7 +268,7 @@ class EvaluationSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _kind_of(cls, values: Any) -> Any:
-        """The settings of a task say its kind."""
+        """The kind follows from the settings of the task."""
         tasks = [name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)]
         return {**values, "kind": tasks[0]} if tasks and values.get("kind", "search") == "search" else values
 
@@ -290,10 +290,10 @@ class EvaluationSettings(Settings):
 
 
 class Recipe(Settings):
-    """One configuration of the whole way from a collection to its scores.
+    """One configuration of everything from a collection to its scores.
 
     Args:
-        collection: what is searched, see `CollectionSettings`; a bare name will do.
+        collection: what is searched, see `CollectionSettings`; a bare name is enough.
         base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name, or the YAML file
             of a base recipe, which is then trained first.
         generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
@@ -301,7 +301,7 @@ class Recipe(Settings):
         passage_length, query_length: longest sequences in pieces, special tokens included.
         query_side: the end that a long query loses; "left" keeps the last turns of a dialogue (DPR-PAQ section 3.3).
         pooling: the vector of a sequence: "cls" or "mean".
-        dropout: in both trainings, in [0, 1]; None keeps what the base model says.
+        dropout: in both trainings, in [0, 1]; None keeps that of the base model.
         objective: pre-training method and its parameters; "none" fine-tunes the base model directly.
         pretraining, finetuning: settings of the two trainings.
         negatives: BM25's hard negatives.
@@ -420,11 +420,11 @@ def recipe_for(overrides: Mapping[str, Any] | None = None, collection: str | Non
 
 
 def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
-    """The recipe of a scale file, with overrides laid over it level by level: one key, or none, gives a whole run.
+    """The recipe of a scale file with overrides merged into it key by key: even without any it is complete.
 
     Args:
-        scale: the name of a file in notebooks/scales; one that is none there must come with overrides.
-        overrides: nested mapping; a whole scale file's recipe changes nothing.
+        scale: the name of a file in notebooks/scales; an unknown name needs overrides.
+        overrides: nested mapping; the whole recipe of the scale file changes nothing.
         collection: name or path; None keeps that of the recipe.
 
     Raises:
@@ -443,7 +443,7 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
 
 
 def is_place(name: str) -> bool:
-    """Whether a name is a path on this machine, which no record may hold.
+    """Whether a name is a path on this machine, which no record may contain.
 
     Example:
         >>> is_place("squad"), is_place("../shared/data/squad"), is_place("google/electra-base-generator")
@@ -464,7 +464,7 @@ def without_places(value: Any, key: str = "") -> Any:
 
 
 def _laid_over(start: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested mapping with another one laid over it; what is no mapping is replaced."""
+    """A nested mapping with another one merged into it; values that are not mappings are replaced."""
     merged = dict(start)
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)

@@ -1,4 +1,4 @@
-"""Records: one JSON file a run, the only source of a number on a page.
+"""Records: one JSON file per run, the source of every recorded number on a page.
 
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
 score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Those of the
@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 class Record(Settings):
-    """What one run was and what came out of it.
+    """One run and its results.
 
     Attributes:
         study: the notebook's study, e.g. "simlm/table08".

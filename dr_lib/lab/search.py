@@ -48,7 +48,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Result:
-    """What every system found for one query.
+    """The results of every system for one query.
 
     Attributes:
         query: the question.
@@ -132,7 +132,7 @@ def open_searcher(
         collection: what is searched.
         bm25: whether BM25 is one of the systems.
         dense: name -> folder of a retriever, or the folders of a run as `models_of` gives them.
-        reranker: folder of a cross-encoder, which orders the first 100 passages of each other system anew.
+        reranker: folder of a cross-encoder, which re-ranks the first 100 passages of each other system.
         cache: where the indexes are kept.
 
     Raises:

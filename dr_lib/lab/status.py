@@ -1,4 +1,4 @@
-"""What there is on this machine and in the book: stages, records, and their age against the code.
+"""Stages and records on this machine and in the book, and how far the code has moved on since.
 
 Page of the book: reference/status.
 """

@@ -1,7 +1,7 @@
 """A study: labelled recipes times seeds, run one after the other or side by side, within a time budget.
 
 Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that fails does not
-lose the others; what a budget did not allow is said, and the next call continues with it.
+lose the others; runs beyond the budget are listed, and the next call continues with them.
 """
 
 import datetime
@@ -123,7 +123,7 @@ def _collection_facts(collection: Collection, split: str) -> dict[str, Any]:
 
 @dataclass
 class StudyResult:
-    """What a study has so far.
+    """The results of a study so far.
 
     Attributes:
         records: label -> seed -> record.
@@ -206,7 +206,7 @@ class Study:
         self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
     def run(self) -> StudyResult:
-        """Run what is not there yet and fits the budget.
+        """Run what is missing and fits the budget.
 
         Raises:
             InputError: a recipe cannot be run (before anything has started).
@@ -291,7 +291,7 @@ def _made_from(record: Record) -> tuple[str, int, str, str]:
 
 @dataclass
 class ZeroShot:
-    """What a comparison over collections has so far.
+    """The results of a comparison over collections so far.
 
     Attributes:
         results: collection -> what its study gave; label -> seed -> record inside.

@@ -1,7 +1,7 @@
 """Contrastive loss of queries and passages with in-batch and hard negatives (SimLM, equation 3 and its released code).
 
 Which pairs count as negatives is a choice of named blocks; the other papers' losses are special cases. coCondenser's
-loss over pairs of spans stands beside it, and what puts the batches of all processes together.
+loss over pairs of spans is here too, and the gathering of the batches of all processes.
 Page: ideas/negatives.
 """
 
@@ -32,7 +32,7 @@ def contrastive(
     known_positives: Tensor | None = None,
     own_negatives: bool = True,
 ) -> Tensor:
-    """Mean over queries of the cross-entropy of the own positive among all candidates of the batch.
+    """Mean over queries of the cross-entropy of each query's positive among all candidates of the batch.
 
     The candidates of query i, whose positive is `p_i`, are the sum of the chosen blocks:
 

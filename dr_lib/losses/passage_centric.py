@@ -25,7 +25,7 @@ def passage_centric(
     passage_ids: Tensor | None = None,
     known_positives: Tensor | None = None,
 ) -> Tensor:
-    """Mean over queries of the cross-entropy of the own query among what is compared with the positive passage.
+    """Mean over queries of the cross-entropy of a passage's own query among all that the positive passage is compared with.
 
     Args:
         queries: `[batch, hidden]` float.

@@ -73,7 +73,7 @@ def take_words(keys: Tensor, budget: Tensor) -> Tensor:
     """Take whole words, lowest key first, as long as they fit the budget.
 
     Args:
-        keys: `[batch, length]` int32 or int64 from `random_keys` or `ranked_keys`: one value a word.
+        keys: `[batch, length]` int32 or int64 from `random_keys` or `ranked_keys`: one value per word.
         budget: `[batch]` int64, most pieces to take, 1 or more where there are any.
 
     Returns:
@@ -121,7 +121,7 @@ def _take_shorter_on_cpu(taken: np.ndarray, keys: np.ndarray, ranked: np.ndarray
 
     Args:
         taken: `[batch, length]` bool, the words before the one at the place `budget`; more are added.
-        keys: `[batch, length]`, one value a word.
+        keys: `[batch, length]`, one value per word.
         ranked: `[batch, length]`, `keys` sorted along each row.
         budget: `[batch]`, most pieces to take.
         rows: the open rows: a word lies on both sides of the place `budget`.

@@ -1,4 +1,4 @@
-"""What some methods need beside the passages, made from them once: word statistics, questions, continuations, pairs."""
+"""What some methods need besides the passages, made from them once: word statistics, questions, continuations, pairs."""
 
 from dr_lib.materials.continuations import continuation_model, continuations
 from dr_lib.materials.importances import importances, write_importances

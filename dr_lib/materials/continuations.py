@@ -1,7 +1,7 @@
-"""Continuations: a causal LM reads a passage and goes on, as MASTER section 3.3 does with GPT-2.
+"""Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 3.3.
 
 The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its public sample has
-130). A text does not end before its length: one that ended at once would tell nothing. Page: ideas/generators.
+130). A text does not end before its length: one that ended at once would be useless. Page: ideas/generators.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def continuations(
     """The continuation of each passage as `Texts`; `counts.json`.
 
     Args:
-        folder: where to write; a killed build goes on from what is there.
+        folder: where to write; a killed build resumes from what is there.
         writer: the causal LM.
         passages: tokens of the passages (`store/`).
         collection: their texts.
@@ -167,7 +167,7 @@ class PackedText:
 
 
 class ContinuationTraining(nn.Module):
-    """A causal LM under training: each token from all before it in its row of text.
+    """A causal LM in training: each token from all before it in its row of text.
 
     Args:
         model: causal LM with the tokenizer of the batches.

@@ -1,4 +1,4 @@
-"""How much each word tells about its neighbours: CDMAE's average mutual information (eq. 7 and 8). Page: ideas/masking.
+"""The information of each word about its neighbours: CDMAE's average mutual information (eq. 7 and 8). Page: ideas/masking.
 
 The paper defines the mutual information of two words and a mean over longer n-grams too. What it leaves open is a
 choice here: how it is measured beyond two words, what happens at the ends of a text, and what a rare n-gram counts.

@@ -221,7 +221,7 @@ def count_ngrams(
 
     Args:
         store: tokens of the passages, read in full, whatever a model will later be shown of them.
-        folder: where to write; `meta.json` comes last. Temporary files of about 20 bytes a word lie there meanwhile.
+        folder: where to write; `meta.json` comes last. Temporary files of about 20 bytes per word lie there meanwhile.
         order: the longest n-grams, at least 2 (CDMAE: 4).
         min_count: drop n-grams of two or more words that occur less often. None keeps all of a collection of up to
             10 million words and drops what occurs less than 5 times in larger ones.

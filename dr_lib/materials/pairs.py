@@ -1,14 +1,14 @@
 """Pairs of a query and a passage that people wrote: files as others publish them, and titles with their bodies.
 
-Formats of a file, told apart by what a row holds (reference: dpr-scale's loaders and DPR's own files):
+Formats of a file, recognised by the content of a row (reference: dpr-scale's loaders and DPR's own files):
 
 - DPR: `question`, `positive_ctxs`, `hard_negative_ctxs` (PAQ as published for DPR-PAQ, NQ, TriviaQA);
 - DPR's results: `question`, `ctxs` with `has_answer`; where no passage has it, the first counts as positive;
 - pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`, `question` and `passage`;
 - a table of tabs: question, passage.
 
-JSON comes as one object a line or as one array over many lines; all of it plain or .gz. A file is read line by line: in
-memory are 16 bytes a text and nothing of the texts themselves. Page: ideas/generators.
+JSON comes as one object per line or as one array over many lines; all of it plain or .gz. A file is read line by line: in
+memory are 16 bytes per text and nothing of the texts themselves. Page: ideas/generators.
 """
 
 import json
@@ -101,7 +101,7 @@ def store_pairs(
         rows: read once.
         folder: an existing folder.
         tokenizer: of the model that will read them.
-        depth: hard negatives of a query to keep (PAQ as published: 1 a row).
+        depth: hard negatives of a query to keep (PAQ as published: 1 per row).
         progress: show bars.
 
     Returns:

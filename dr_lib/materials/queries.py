@@ -1,4 +1,4 @@
-"""Queries for a collection that has none: questions that are asked once and found again, split and kept as a folder.
+"""Queries for a collection that has none: generated questions that lead back to one passage, split and stored as a folder.
 
 A question stays if it was written once only and BM25 finds its passage again. Splits that people have judged are kept:
 with a test split of one's own, only training queries are written. No passage and no question is in two splits; they are
@@ -41,7 +41,7 @@ def question_collection(
 ) -> None:
     """A folder in BEIR layout, named `generated_name(collection)`, and `counts.json`: what was left after each step.
 
-    Training takes all questions that pass, the other splits one a passage: several would not be independent.
+    Training takes all questions that pass, the other splits one per passage: several would not be independent.
 
     Args:
         folder: where to write.
@@ -110,7 +110,7 @@ def readme(collection: Collection, judged: Sequence[str], written_by: str) -> st
 def asked_once(texts: Sequence[str]) -> np.ndarray:
     """Which questions were written once only, `[questions]` bool; case does not count.
 
-    A question that fits two passages tells them apart for nobody, and might stand in two splits.
+    A question that fits two passages does not distinguish them, and might end up in two splits.
 
     Example:
         >>> asked_once(["Who?", "why?", "who?"]).tolist()

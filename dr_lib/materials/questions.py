@@ -10,7 +10,7 @@ takes the answer's place:
 
 - global: the retriever brings the passage back among the first `top_k` of the whole collection;
 - local: the same among the passages of its own document. A document of one passage leaves BM25 to ask for a word in
-  common, and a dense retriever nothing at all. This is weaker than a reader: it asks whether the question is about this
+  common, and a dense retriever nothing at all. This is weaker than a reader: it tests whether the question is about this
   passage, not whether the passage answers it.
 
 Page: ideas/generators.
@@ -115,7 +115,7 @@ def questions(
     """At most `per_passage` distinct questions about each passage as `Texts`; `counts.json`.
 
     Args:
-        folder: where to write; a killed build goes on from what is there.
+        folder: where to write; a killed build resumes from what is there.
         writer: the question generator.
         passages: tokens of the passages (`store/`).
         collection: their texts.
@@ -168,7 +168,7 @@ def generated_pairs(
         tokenizer: of the model that will read them.
         index: of BM25, where it filters or finds negatives.
         retriever, vectors: a retriever and its passages' vectors, where it does.
-        filter, top_k, filter_by: which questions stay, see `consistent`, and who is asked.
+        filter, top_k, filter_by: which questions are kept, see `consistent`, and the retriever.
         negatives, depth: who finds hard negatives, and how many a question.
         seed: of the order of negatives, and of the questions drawn.
         limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None keeps all.
@@ -247,7 +247,7 @@ def read_passages(passages: Dataset, tokenizer: PreTrainedTokenizerBase, length:
 
 @dataclass(frozen=True)
 class ByWords:
-    """BM25 over the collection, asked the questions again.
+    """BM25 over the collection, searched with the questions.
 
     Attributes:
         index: of the passages.
@@ -269,7 +269,7 @@ class ByWords:
 
 @dataclass(frozen=True)
 class ByVectors:
-    """A dense retriever by its vectors, asked the questions again.
+    """A dense retriever's vectors, searched with the questions.
 
     Attributes:
         questions: `[questions, hidden]` float.
@@ -308,7 +308,7 @@ def consistent(
     """Which questions lead back to their passage.
 
     Args:
-        retriever: who is asked; None where nobody is.
+        retriever: the searching one; None where there is no search.
         sources: `[questions]` int64, the passage that each was made from.
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).
@@ -387,7 +387,7 @@ def store_questions(
         tokenizer: of the model that will read them.
         passages: passages of the collection.
         retriever: who finds hard negatives; None leaves them to training, which draws random passages.
-        depth: hard negatives a query, random ones where the retriever finds fewer.
+        depth: hard negatives per query, random ones where the retriever finds fewer.
         seed: of the order of negatives.
         progress: show bars.
 

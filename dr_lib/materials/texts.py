@@ -160,7 +160,7 @@ class PassageWriter:
         model: in eval mode, on its device; in bfloat16 it writes fastest.
         tokenizer: the model's own.
         begin: rows of passages -> the model with these passages read, `copies` times each.
-        copies: texts a passage.
+        copies: texts per passage.
         longest: longest text in tokens.
         choice: how tokens are drawn.
         may_end: whether a text may end before that; it is never empty.

@@ -1,4 +1,4 @@
-"""BERT and its like: load, make and save a masked LM; embedding, states, head, and the positions that a loss needs.
+"""BERT-like models: load, make and save a masked LM; embedding, states, head, and the positions that a loss needs.
 
 Every pre-training method of the book starts from a masked LM with its head and leaves one behind: continuing with a
 fresh head is known to harm the backbone, and without the released decoder and head pre-training cannot be continued.
@@ -53,7 +53,7 @@ def load_masked_lm(
 
     Args:
         name_or_path: ``"embedded"`` (the book's own base), a local folder, or a name on the Hugging Face hub.
-        dropout: dropout of hidden states and attention, in [0, 1]; None keeps what the checkpoint says.
+        dropout: dropout of hidden states and attention, in [0, 1]; None keeps the checkpoint's.
         device: attention is computed eagerly on a CPU (faster there) and by ``sdpa`` elsewhere.
 
     Raises:
@@ -78,8 +78,8 @@ def read_pretrained(
     Args:
         kind: one of the `AutoModel...` classes.
         name_or_path: ``"embedded"``, a local folder, or a name on the Hugging Face hub.
-        dropout: None keeps what the checkpoint says.
-        device: where it goes.
+        dropout: None keeps the checkpoint's.
+        device: where to load it.
         fresh: whether a weight, by its name, may be missing; it is then drawn anew from `seed`.
         seed: the global random state is left as it was.
         attention: how it is computed, "fastest" for `device`, or as the library chooses (None).
@@ -268,7 +268,7 @@ def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
     to encoder unchanged, so both must be checked against the same tokenizer; then they fit each other.
 
     Args:
-        role: what the model is called in the message, such as ``generator``.
+        role: the model's name in the message, such as ``generator``.
     """
     fix = "Load model and tokenizer from the same checkpoint, or train one for the other."
     rows, pieces = model.config.vocab_size, len(tokenizer)

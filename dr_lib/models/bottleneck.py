@@ -1,8 +1,8 @@
 """Decoders and heads behind the encoder's first state, which they make a bottleneck. Page: ideas/bottleneck.
 
 The shallow decoder (SimLM section 3.1) reads a heavily masked or replaced copy of the passage; what it cannot see
-there, only the bottleneck can tell it. RetroMAE's enhanced decoder (Xiao et al. 2022, as in the released code) lets
-every row of its attention see another part of the passage. ELECTRA's head (Clark et al. 2020) tells replaced tokens.
+there, only the bottleneck can supply it. RetroMAE's enhanced decoder (Xiao et al. 2022, as in the released code) lets
+every row of its attention see another part of the passage. ELECTRA's head (Clark et al. 2020) detects replaced tokens.
 """
 
 import copy
@@ -27,7 +27,7 @@ class Decoder(nn.Module):
         init: ``copy_last`` takes deep copies of the encoder's last layers (SimLM), ``random`` draws N(0, 0.02) weights.
         projection: a linear map with bias on the bottleneck, used in pre-training only (CDMAE eq. 4).
         seed: of the random weights.
-        key: what the method's own parameter for the number of layers is called, for the error.
+        key: the name of the method's own parameter for the number of layers, for the error.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Decoder(nn.Module):
 class EnhancedDecoder(nn.Module):
     """One Transformer layer of the encoder's shape with queries from one stream, keys and values from another.
 
-    The attention's residual is the query stream: a position knows of the passage what it attends to and nothing else.
+    The attention's residual is the query stream: a position gets from the passage only what it attends to.
 
     Args:
         model: the encoder (with or without head) whose layers are imitated.
@@ -83,7 +83,7 @@ class EnhancedDecoder(nn.Module):
         """Decoder states `[batch, length, hidden]`.
 
         Args:
-            queries: `[batch, length, hidden]`, what each row asks with; also the residual.
+            queries: `[batch, length, hidden]`, the query of each row; also the residual.
             contents: `[batch, length, hidden]`, what keys and values are made from.
             unseen: `[batch, length, length]` bool from `masking.per_row`, True where row i may not see column j.
         """
@@ -103,7 +103,7 @@ class EnhancedDecoder(nn.Module):
 
 
 class ReplacedTokenHead(nn.Module):
-    """A dense layer, GELU, and one number a token, the logit of "replaced".
+    """A dense layer, GELU, and one number per token, the logit of "replaced".
 
     Args:
         hidden: width of the states.

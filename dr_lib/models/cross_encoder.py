@@ -71,7 +71,7 @@ class CrossEncoder(nn.Module):
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
-            device: where it goes.
+            device: where to load it.
             seed: of a fresh head.
             values: fields of `CrossEncoderSettings`. Where the folder already has settings, these must agree with them.
 

@@ -110,7 +110,7 @@ class DenseEncoder(nn.Module):
         Args:
             name_or_path: ``"embedded"``, a local folder, or a hub name.
             dropout: in [0, 1]; None keeps the checkpoint's.
-            device: where it goes.
+            device: where to load it.
             seed: of a projection that the checkpoint does not bring.
             values: fields of `DenseSettings`. Where the folder already has settings, these must agree with them.
 
@@ -144,11 +144,11 @@ class DenseEncoder(nn.Module):
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
         """Vectors of some texts, as they are to be compared by inner product.
 
-        For a whole collection see `retrieval.encode`, which goes on where it was cut off.
+        For a whole collection see `retrieval.encode`, which resumes where it was interrupted.
 
         Args:
             texts: bodies of passages, or queries.
-            titles: one a passage, "" where there is none; None where no passage has any.
+            titles: one per passage, "" where there is none; None where no passage has any.
             queries: cut as queries are, else as passages.
 
         Returns:
@@ -172,7 +172,7 @@ class DenseEncoder(nn.Module):
     def save(self, folder: Path) -> None:
         """Write configuration, weights (safetensors), tokenizer and ``dense.json``, which other tools can open too.
 
-        A projection stands in a file beside the weights, which other tools do not read.
+        A projection is saved in a file beside the weights, which other tools do not read.
         """
         extra = {f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}
         save_masked_lm(self.encoder, self.tokenizer, folder, extra)
@@ -184,7 +184,7 @@ class SentenceEncoder:
 
     Args:
         name_or_path: a folder, or a name on the Hugging Face hub.
-        device: where it goes.
+        device: where to load it.
 
     Raises:
         InputError: sentence-transformers cannot open the model.
@@ -200,7 +200,7 @@ class SentenceEncoder:
             raise InputError(f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix) from error
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
-        """As `DenseEncoder.encode`; a title stands before its text with a blank between, as is usual there."""
+        """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual there."""
         whole = [f"{title} {text}".strip() for title, text in zip(titles or [""] * len(texts), texts, strict=True)]
         function = self.model.encode_query if queries else self.model.encode_document
         cosine = self.model.similarity_fn_name == "cosine"
@@ -212,7 +212,7 @@ def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu"
 
     Args:
         name_or_path: a folder, or a name on the Hugging Face hub.
-        device: where it goes.
+        device: where to load it.
 
     Raises:
         InputError: nothing that either can open.

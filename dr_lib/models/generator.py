@@ -1,7 +1,7 @@
 """The generator: a masked LM that fills masked positions (SimLM section 3.1). Page: ideas/generators.
 
 A replaced token may equal the original one; nothing forces a difference, in paper and code alike. Ids are drawn by
-inverting the cumulative distribution: one uniform number a row decides, the drawn id is the first whose cumulative
+inverting the cumulative distribution: one uniform number per row decides, the drawn id is the first whose cumulative
 probability exceeds it. The search goes in two steps, first over sums of 128 neighbouring ids, then inside one such
 block: a cumulative sum over the whole vocabulary is sequential, and slower than the softmax on a CPU.
 """
@@ -86,7 +86,7 @@ BELOW_ONE = 1 - 2**-22
 
 
 def draw_ids(states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forbidden: Tensor, chunk: int | None = None) -> Tensor:
-    """Draw one id a row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
+    """Draw one id per row from ``softmax(states @ weight.T + bias)``, the softmax in float32.
 
     Args:
         states: `[rows, width]` output of the head's transform.

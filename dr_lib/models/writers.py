@@ -2,10 +2,10 @@
 
 Nogueira et al. 2019 and MASTER section 3.3 take public models. The small ones made here start from the recipe's masked
 LM. In the encoder-decoder the attention from decoder to encoder, which a masked LM lacks, starts as a copy of each
-layer's self-attention: it then looks for the like of what was written last, a step from copying words, which fresh
+layer's self-attention: it then looks for tokens like the one written last, a step from copying words, which fresh
 weights take about twice as many steps to find (Rothe et al. 2020 start them fresh). Texts are sampled from the top k
 (Fan et al. 2018) or the nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes
-does not depend on the rows beside it: a run that was cut off writes the same texts when it goes on. The library's own
+does not depend on the rows beside it: an interrupted run writes the same texts when it resumes. The library's own
 `generate` takes two to five times as long for small models. Page: ideas/generators.
 """
 
@@ -79,7 +79,7 @@ def load_seq2seq(name_or_path: str | Path, *, device: torch.device | str = "cpu"
 
     Args:
         name_or_path: a local folder, or a name on the Hugging Face hub.
-        device: where it goes.
+        device: where to load it.
 
     Raises:
         InputError: nothing to load under that name, weights missing, or no token to begin a text with.
@@ -132,7 +132,7 @@ class Seq2seqDecoding:
         return self.model(encoder_outputs=read, attention_mask=self.mask, **written).logits[:, -1]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
+        """Continue with these rows only."""
         self.states, self.mask = self.states[rows], self.mask[rows]
         self.cache.reorder_cache(rows)
 
@@ -174,7 +174,7 @@ def load_causal_lm(name_or_path: str | Path, *, device: torch.device | str = "cp
 
     Args:
         name_or_path: a local folder, or a name on the Hugging Face hub.
-        device: where it goes.
+        device: where to load it.
 
     Raises:
         InputError: nothing to load under that name, or weights missing.
@@ -208,7 +208,7 @@ class CausalDecoding:
         return {"attention_mask": self.mask, "position_ids": places, "past_key_values": self.cache, "use_cache": True}
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
+        """Continue with these rows only."""
         self.mask = self.mask[rows]
         self.cache.reorder_cache(rows)
 
@@ -234,7 +234,7 @@ def write_texts(
 
     Args:
         decoding: the model and what it has read.
-        uniform: `[rows, steps]` float32 in [0, 1): one number a token; `steps` is the longest text.
+        uniform: `[rows, steps]` float32 in [0, 1): one number per token; `steps` is the longest text.
         choice: how a token is drawn.
         end: id that ends a text; it is never the first one.
         forbidden: int64 ids that are never written.
@@ -266,7 +266,7 @@ def write_texts(
 
 
 def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
-    """Draw one id a row; chances are float32 whatever the type of the logits.
+    """Draw one id per row; chances are float32 whatever the type of the logits.
 
     Args:
         logits: `[rows, vocab]`.

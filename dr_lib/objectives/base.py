@@ -1,8 +1,8 @@
 """What a pre-training method is: a module that turns a batch of passages into a loss.
 
 A new method is one file: a `Settings` class with its parameters, an `Objective` class with `forward`, and one line in
-`objectives/__init__.py`. What it needs beside the passages (importances of words, generated questions, pseudo-labelled
-pairs) is a material, made beforehand as a stage of its own: the method names it in `Settings.materials` and reads it in
+`objectives/__init__.py`. What it needs besides the passages (importances of words, generated questions, pseudo-labelled
+pairs) is a material, made in advance as a stage of its own: the method names it in `Settings.materials` and reads it in
 `Objective.batches`. Page: practice/adding-an-objective.
 """
 
@@ -134,7 +134,7 @@ class MaskedObjective(Objective):
     settings: MaskedSettings
 
     def maskable(self, batch: TokenBatch) -> TokenBatch:
-        """The batch with [UNK] among the special positions, unless the settings take it for a word."""
+        """The batch with [UNK] among the special positions, unless the settings treat it as a word."""
         if self.settings.mask_unknown:
             return batch
         unknown = batch.input_ids == self.special["unk"]

@@ -1,4 +1,4 @@
-"""What the methods with SimLM's bottleneck share: a deep encoder, a shallow decoder, one vector between them.
+"""Shared by the methods with SimLM's bottleneck: a deep encoder, a shallow decoder, one vector between them.
 
 SimLM figure 1. A method adds what each side reads and what it has to predict. Page: ideas/bottleneck.
 """
@@ -35,7 +35,7 @@ class EncoderDecoder(MaskedObjective):
     """An encoder and a shallow decoder that sees it through its first state alone.
 
     Attributes:
-        decoder: the shallow decoder; thrown away after pre-training.
+        decoder: the shallow decoder; discarded after pre-training.
     """
 
     saved_beside: ClassVar[tuple[str, ...]] = ("decoder",)

@@ -1,4 +1,4 @@
-"""CDMAE: a masked auto-encoder whose decoder loses the words that tell most (Li et al. 2023, sections 3.1 to 3.3).
+"""CDMAE: a masked auto-encoder that hides the most informative words from its decoder (Li et al. 2023, sections 3.1 to 3.3).
 
 Encoder and decoder predict the masked tokens of one passage from two independent masks: 30 % of it at random, and 50 %
 by importance, the average mutual information of each word with its neighbours. Between them lies one vector behind a
@@ -28,7 +28,7 @@ class CdmaeSettings(EncoderDecoderSettings):
         noise, noise_scale: spread of the noise that every importance gets before the highest are masked; absolute (the
             paper: variance 1), or in standard deviations of the passage's own importances.
         window: longest n-gram that an importance counts, L in eq. 8.
-        pmi, edges, floor, ppmi: what an n-gram tells, at the ends of a text and where it is rare; see
+        pmi, edges, floor, ppmi: the information of an n-gram, also at the ends of a text and where it is rare; see
             `materials.importances.average_mutual_information`.
         min_count: n-grams that occur less often count as `floor`; None decides by the size of the collection.
         unit: masks and importances are of whole words (as the equations say), or of pieces (as the algorithm says).
@@ -55,7 +55,7 @@ class CdmaeSettings(EncoderDecoderSettings):
     decoder_init: Literal["copy_last", "random"] = "random"
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """What the decoder's mask goes by: importances, counts of words, or nothing."""
+        """The data behind the decoder's mask: importances, counts of words, or nothing."""
         if self.decoder_masking == "uniform":
             return {}
         if self.decoder_masking == "rarity":
@@ -65,14 +65,14 @@ class CdmaeSettings(EncoderDecoderSettings):
 
 
 class Cdmae(EncoderDecoder):
-    """Predict masked tokens: the encoder from its own input, the decoder from what matters least and one vector."""
+    """Predict masked tokens: the encoder from its own input, the decoder from the least important words and one vector."""
 
     cites = ("cdmae",)
     settings: CdmaeSettings
 
     @classmethod
     def batches(cls, settings: CdmaeSettings, source: Source) -> Callable[[int], TokenBatch]:
-        """Passages with what the decoder's mask goes by, for each piece, in `values`."""
+        """Passages with the data behind the decoder's mask, for each piece, in `values`."""
         names = tuple(settings.materials())
         values = TokenValues.open(source.materials[names[0]] / "values", source.store) if names else None
         return source.stream(values=values).batch

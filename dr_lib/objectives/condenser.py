@@ -1,8 +1,8 @@
-"""Condenser: the late layers pass on what they add through [CLS] alone (Gao and Callan 2021); coCondenser (2022).
+"""Condenser: the late layers pass on what they add only through [CLS] (Gao and Callan 2021); coCondenser (2022).
 
 The encoder is cut in two. A short head, used in pre-training only, predicts the masked tokens from the early layers'
 states of all positions and the last layer's state of [CLS]. What the late layers have learned about the passage can
-reach it in no other way; what the early ones know passes beside the bottleneck. coCondenser reads two spans of each
+reach it in no other way; what the early ones know bypasses the bottleneck. coCondenser reads two spans of each
 document: beside Condenser's losses, the last layer's [CLS] of each has to find its sibling in the batch. Pages:
 ideas/bottleneck, ideas/pairs.
 """
@@ -57,7 +57,7 @@ class Condenser(MaskedObjective):
     """Predict masked tokens from early states and the late [CLS].
 
     Attributes:
-        head: the layers that read both; thrown away after pre-training.
+        head: the layers that read both; discarded after pre-training.
         skip_from: the layer that the early states come from.
     """
 

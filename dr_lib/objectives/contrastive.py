@@ -1,4 +1,4 @@
-"""What the methods share that pre-train by telling the right passage from the others in the batch.
+"""Shared by the methods that pre-train by picking the right passage from all in the batch.
 
 One encoder reads queries and passages, or two that start equal; a vector is the last layer's state of [CLS], compared
 by inner product (DPR-PAQ section 2). Methods differ in where their pairs come from. Page: ideas/pairs.
@@ -27,7 +27,7 @@ class ContrastiveSettings(Settings):
 
     Attributes:
         batch_pairs: pairs of a micro-batch, all of them each other's negatives; None takes as many as the token budget
-            holds at full length, so that every method reads as many tokens a step.
+            holds at full length, so that every method reads as many tokens per step.
         temperature: scores are divided by it; the papers use none, that is 1.
         normalise: compare by cosine; otherwise by inner product (papers).
         chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
@@ -47,7 +47,7 @@ class ContrastiveSettings(Settings):
 
 
 class Contrastive(Objective):
-    """Find the own passage of each query among all passages of the batch.
+    """Find each query's own passage among all passages of the batch.
 
     Attributes:
         model: reads queries, and passages where these have no encoder of their own.
@@ -88,7 +88,7 @@ class Contrastive(Objective):
         return self.project(first_states(self.passage_model, texts))
 
     def project(self, vectors: Tensor) -> Tensor:
-        """What a method puts over the encoder's vectors before they are compared; here nothing."""
+        """What a method applies to the encoder's vectors before they are compared; here nothing."""
         return vectors
 
     def compare(self, compared: dict[str, Tensor | None]) -> Tensor:
@@ -103,7 +103,7 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
     Args:
         source: lengths, token budget and seed; its passages, where the material has none of its own.
         folder: `queries/` (token store), `examples/` (see `Examples`) and, if it brings them, `passages/`.
-        batch_pairs: queries a batch, None for what fills the budget.
+        batch_pairs: queries per batch, None for what fills the budget.
         negatives: hard negatives beside each positive; a query that has fewer gets random passages.
 
     Raises:
@@ -125,7 +125,7 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
 
 
 def pairs_at_once(wanted: int | None, budget: int, tokens: int, available: int) -> int:
-    """Pairs of a batch: as many as were asked for, or as fill the token budget and are there.
+    """Pairs of a batch: the number asked for, or as many as fill the token budget and exist.
 
     Args:
         wanted: `batch_pairs` of a method; None fills the budget.

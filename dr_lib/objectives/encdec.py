@@ -75,7 +75,7 @@ class EncdecMlm(EncoderDecoder):
 
 
 class Autoencoder(EncoderDecoder):
-    """Write the passage from its vector alone: the decoder reads nothing but [MASK] beside it."""
+    """Write the passage from its vector alone: the decoder reads nothing else but [MASK]."""
 
     cites = ("simlm",)
 

@@ -1,7 +1,7 @@
 """MASTER: one encoder, a shallow decoder for each of five tasks (Zhou et al. 2023, section 4, eq. 1-5).
 
 Three groups: the passage itself (keywords, and what the encoder saw), its neighbour, and what other language models
-wrote about it. Every decoder knows the encoder through one vector. Page: papers/master.
+wrote about it. Every decoder is connected to the encoder by one vector. Page: papers/master.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class MasterSettings(MaskedSettings):
     Attributes:
         tasks: mkp (masked keywords), cmp (complementary mask), npr (neighbouring passage), dor (doc2query's questions)
             and gor (a language model's continuation). The paper's groups are CPR = mkp and cmp, RPR = npr, POR = dor
-            and gor. What is left out needs no decoder and no material.
+            and gor. A task that is left out needs no decoder and no material.
         shared_decoder: one decoder for all tasks (the last variant of Table 6).
         encoder_rate, decoder_rate: share of tokens hidden on each side.
         complement: the encoder of cmp reads its own mask of `complement_rate` (released), or the one mask of
@@ -96,7 +96,7 @@ class MasterBatch:
         neighbours: the next passage of the document or the second half, `values` are keyword weights. A passage
             without a next one has no token to recover here.
         questions: the generated questions of each passage, a [SEP] after each.
-        continuations: what a language model wrote on; the passage itself where it wrote nothing.
+        continuations: a language model's continuation of the passage; the passage itself where there is none.
         longest_word: pieces of the longest word in any of these.
     """
 
@@ -237,7 +237,7 @@ class MasterBatches:
 
     Args:
         settings: the tasks, and which texts are neighbours: "paper" takes the next passage of the document where the
-            collection knows any, else halves the passage; "released" always halves it.
+            collection has any, else halves the passage; "released" always halves it.
         source: tokens, order of the documents, and the materials `keyword_weights`, `questions` and `continuations` as
             far as the tasks read them.
     """

@@ -1,6 +1,6 @@
 """PAIR: pre-training on pseudo-labelled pairs, seen from the query and from the passage (Ren et al. 2021).
 
-A cross-encoder says which passages answer a query and which do not (section 3.3). The joint loss, eq. 6, is of this
+A cross-encoder decides which passages answer a query and which do not (section 3.3). The joint loss, eq. 6, is of this
 stage; fine-tuning keeps the query-centric part alone (section 3.4). Page: ideas/passage-centric.
 """
 
@@ -30,7 +30,7 @@ class PairSettings(ContrastiveSettings):
     negatives: int = Field(1, ge=0)
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """Queries with passages that a cross-encoder is sure of, for and against."""
+        """Queries with passages that a cross-encoder is confident about, for or against."""
         return {"pseudo_labels": {}}
 
 

@@ -1,4 +1,4 @@
-"""DPR-PAQ: contrastive pre-training on questions with the passages they were made from, or posts (Oguz et al. 2022).
+"""DPR-PAQ: contrastive pre-training on questions with the passages they were generated from, or posts (Oguz et al. 2022).
 
 Hard negatives are what a first retriever finds for a question (section 3.3). For dialogue, `reddit` reads posts and
 their comments (section 3.1.2), or any texts that people wrote as a pair, such as title and body. Questions, negatives
@@ -19,9 +19,9 @@ class PaqSettings(ContrastiveSettings):
     """Parameters of DPR-PAQ.
 
     Attributes:
-        negatives: hard negatives beside each positive (the published file has one a question).
+        negatives: hard negatives beside each positive (the published file has one per question).
         projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released configurations have none). It
-            is saved beside the model; fine-tuning goes on with it where it has one, too (`Finetuning.projection`).
+            is saved beside the model; fine-tuning continues with it if it has one too (`Finetuning.projection`).
         init_seed: of the projection.
     """
 

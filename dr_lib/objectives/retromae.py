@@ -1,7 +1,7 @@
 """RetroMAE: rebuild the passage from one vector, each position from its own sample of the others (Xiao et al. 2022).
 
 The encoder predicts the masked tokens of its input. A decoder of one layer predicts every token: row i of its attention
-asks with the passage's vector and position i, and sees the vector and about half of the clean tokens, never token i.
+has the passage's vector plus position i as its query, and sees the vector and about half of the clean tokens, never token i.
 Page: ideas/bottleneck.
 """
 

@@ -1,9 +1,9 @@
 """Pairs from the collection itself: the inverse cloze task and body first selection.
 
-ICT (Lee et al. 2019; DPR-PAQ Table 4) asks which passage a sentence was taken from: a random sentence is the query, the
+ICT (Lee et al. 2019; DPR-PAQ Table 4) finds the passage that a sentence was taken from: a random sentence is the query, the
 rest of the passage its positive; now and then the sentence stays in, so that shared words count too. BFS (Chang et al.
 2020) asks with a random sentence of a document's first passage for a random other passage of that document; DPR-PAQ
-(section 1) tells it the other way round, a sentence of the document that finds its first passage. Page: ideas/pairs.
+(section 1) describes it the other way round: a sentence of the document finds its first passage. Page: ideas/pairs.
 """
 
 from collections.abc import Callable

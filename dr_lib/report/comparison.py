@@ -1,7 +1,7 @@
-"""What a paper printed beside what is recorded and what this machine measured: where every page about a table starts.
+"""A paper's values, the recorded ones and this machine's, side by side: the start of every page about a table.
 
 Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no verdict: one folded
-line says that they ran, and where nothing is recorded a card says what a measurement costs and how to make it.
+line reports that they ran, and where nothing is recorded a card gives the cost of a measurement and its command.
 """
 
 import html
@@ -43,7 +43,7 @@ class Comparison:
         live: label -> records of this machine, as `StudyResult.runs` gives them.
         measure: ours, such as "MRR@10".
         paper: label -> the paper's own value, in percent; cells without a number are left out.
-        paper_measure: the paper's name of what it printed, where that is another measure than ours.
+        paper_measure: the paper's name for its measure, if it is not ours.
         records: in place of the study's own records.
 
     Attributes:
@@ -71,7 +71,7 @@ class Comparison:
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
     def table(self, labels: Sequence[str], caption: str) -> HTML:
-        """One row a configuration, one column a source; below it what the smoke runs of this build amount to.
+        """One row per configuration, one column per source; below it a line on the smoke runs of this build.
 
         Args:
             labels: configurations in the order of the page; one without any value is still shown.
@@ -98,7 +98,7 @@ class Comparison:
         return HTML("".join(part.data for part in parts))
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
-        """The same values drawn, a panel a source; panels of one measure share their axis."""
+        """The same values as a figure, one panel per source; panels of one measure share their axis."""
         exact = {label: Interval(value, value, value) for label, value in self.paper.items() if label in labels}
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
         for name, runs in (("recorded", self.recorded), ("live", self.live)):
@@ -134,7 +134,7 @@ class Comparison:
         return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
 
     def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
-        """Every configuration minus a reference one, paper beside measured: what compares across scales.
+        """Every configuration minus a reference, paper beside measured: differences compare across scales.
 
         Args:
             reference: the label that is subtracted.
@@ -169,7 +169,7 @@ class Comparison:
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [found.note, data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])
-        about = "The paper's claims against what was measured: 95 % intervals, Holm's correction over a claim's pairs."
+        about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
         return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
 
 
@@ -181,7 +181,7 @@ def _pair(pair: PairResult, word: str) -> str:
 
 
 def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -> HTML:
-    """What a page says in place of numbers: a card where nothing is measured, a folded line where smoke runs were made.
+    """What a page shows in place of numbers: a card where nothing is measured, a folded line where smoke runs were made.
 
     Args:
         study: its name.
@@ -197,7 +197,7 @@ def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -
 
 
 def _smoke_line(records: Sequence[Record]) -> HTML:
-    """That this build ran everything in miniature, and how long it took: no number of it means anything."""
+    """A line that this build ran everything in miniature, and for how long: its numbers mean nothing."""
     stages = {(kind, record.keys.get(kind)): seconds for record in records for kind, seconds in record.seconds.items()}
     runs = f"{len(records)} run{'s' if len(records) != 1 else ''}"
     words = (
@@ -213,7 +213,7 @@ def _not_measured(study: str, number: int, caption: str) -> HTML:
     seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
     each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
     plural = "s" if number != 1 else ""
-    words = f"{caption} {number} configuration{plural}{each}; what they have in common is made once."
+    words = f"{caption} {number} configuration{plural}{each}; shared stages are made once."
     command = f".venv/bin/papermill {page_of(study) or 'NOTEBOOK'}.ipynb out.ipynb -f notebooks/scales/laptop.yaml"
     return HTML(
         f'<div class="dr-card"><p><strong>Not measured yet.</strong> {html.escape(words)}</p>'

@@ -1,6 +1,6 @@
 """Export: a trained model as a folder that sentence-transformers and transformers open unchanged, with its card.
 
-The card, `README.md`, says what the model is, how to use it, how it was made, what it scored, and whose it is. Its text
+The card, `README.md`, describes the model, its use, its training, its scores and its licences. Its text
 is `card.md` beside this file; the tests run its lines of Python. Whatever comes from a record or a collection is
 escaped. Page of the book: practice/own-corpus.
 """
@@ -145,7 +145,7 @@ def card(
 
     Args:
         model: a retriever's encoder or a re-ranker.
-        name: what it is called, one line.
+        name: its name, on one line.
         record: of the run that trained it, if it is known.
         collection: what it was trained on: its licence, and who wrote its queries where it was a model.
     """

@@ -1,8 +1,8 @@
-"""One look for every figure: drawn twice, for light and for dark pages, with the same colours by role and by family.
+"""One style for every figure: drawn twice, for light and for dark pages, with the same colours by role and by family.
 
 The page's style sheet shows the one that fits (classes ``only-light`` and ``only-dark``); in a plain notebook the light
 one is seen. Colours stay apart for readers with colour-vision deficiency and print well. A figure is made without
-pyplot; axes of one unit are shared, legends stand beside.
+pyplot; axes of one unit are shared, and legends are beside the curves.
 """
 
 import base64
@@ -85,7 +85,7 @@ LOOK |= {"svg.fonttype": "path", "svg.hashsalt": "dr_lib"}  # with a salt of its
 
 
 def named(label: str) -> str:
-    """A label as a page shows it: a method's code word becomes its name, all else stays.
+    """A label as a page shows it: a method's code word is replaced by its name.
 
     Example:
         >>> named("encdec_mlm"), named("30% / 50%")
@@ -142,7 +142,7 @@ def _svg(draw: Callable[[Palette], Figure], palette: Palette) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """One source's values, a point a label: the paper (no intervals), the records, or the live run.
+    """One source's values, one point per label: the paper (no intervals), the records, or the live run.
 
     Attributes:
         name: title of its panel.
@@ -158,7 +158,7 @@ class Series:
 
 
 def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "") -> HTML:
-    """Points with 95 % intervals: one panel a source, one line a configuration, colours by family where there are some.
+    """Points with 95 % intervals: one panel per source, one line per configuration, colours by family where there are some.
 
     Args:
         series: what to draw; a source without any point gets no panel, without any source there is no figure.
@@ -246,7 +246,7 @@ def logged(records: Sequence[Record], ending: str, stage: str = "pretrained") ->
 def training_curves(
     runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained", smooth: int = 5
 ) -> HTML:
-    """A panel a method, with what it logged over its training; a part has the same colour in all panels.
+    """One panel per method, with its logged values over training; a part has the same colour in all panels.
 
     The total is drawn only where it has no parts: of several it is the sum, and would squeeze them.
 

@@ -1,4 +1,4 @@
-"""What a comparison says, in sentences: what the data establish, what they leave open, what to do next.
+"""A comparison in sentences: what the data establish, what they leave open, what to do next.
 
 Every number of these sentences comes from records. Pages: practice/own-corpus, ideas/statistics.
 """
@@ -29,7 +29,7 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str) -> HTML:
 
     Args:
         pairs: (first, second) labels.
-        runs: label -> records, one a seed.
+        runs: label -> records, one per seed.
         measure: e.g. "MRR@10".
     """
     runs = presentable(runs)
@@ -37,7 +37,7 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str) -> HTML:
     least = detectable(pairs, runs, measure)
     sentences = [_finding(pair, found[pair], p_values[pair], least[pair], measure) for pair in found]
     if sentences and min(len(runs[label]) for pair in found for label in pair) == 1:
-        sentences.append("Of one seed: how far a training moves by chance is not part of these intervals.")
+        sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
     return bullets(sentences) if sentences else NOTHING
 
 
@@ -50,13 +50,13 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
     if p_value < LEVEL:
         return f"<strong>{first} is ahead of {second}</strong>: {gap}"
     return (
-        f"{first} and {second}: {gap} <strong>Not statistically significant.</strong> With these queries only a"
-        f" difference of about {least:.1f} points or more could be expected to show."
+        f"{first} and {second}: {gap} <strong>Not statistically significant.</strong> These queries can"
+        f" detect a difference of about {least:.1f} points or more."
     )
 
 
 def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0) -> HTML:
-    """What to do next, by what happened.
+    """What to do next, given the results.
 
     Args:
         runs: label -> records of the test queries, "BM25" among them.
@@ -69,18 +69,18 @@ def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueri
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
     if pending:
-        steps.append(f"{pending} runs are pending for lack of time: run the notebook again, and it continues.")
+        steps.append(f"{pending} runs are pending, beyond the time budget: run the notebook again to continue.")
     if presentable(runs):
         steps += [_on_generated(best) if "test" in counts else _against_bm25(runs, measure, best)]
         steps += [_on_judgements(runs, measure, (best, BM25), "test" in counts)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
-        steps.append("Training queries are few: raise <code>per_passage</code>, or name a public question generator.")
+        steps.append("Training queries are few. Raise <code>per_passage</code>, or name a public question generator.")
     if passages < FEW_PASSAGES:
         steps.append(
-            f"{passages:,} passages are little text to pre-train on. More of the same kind helps, even text that nobody"
-            " will search."
+            f"{passages:,} passages are little text to pre-train on. More text of the same kind helps, even if nobody"
+            " will search it."
         )
     if recipe["base"] == "embedded":
         steps.append(
@@ -97,9 +97,9 @@ def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueri
 
 def _on_generated(best: str) -> str:
     return (
-        f"The test questions come from the generator that wrote those for {html.escape(named(best))}'s training, so it"
-        " knows their habits and BM25 does not. <strong>Do not give up BM25 for what was measured here</strong>: show"
-        " both side by side until people have judged."
+        f"The test questions are generated. {html.escape(named(best))} was trained on questions of the same generator and"
+        " knows its habits; BM25 does not, and even the order of the retrievers may be wrong. <strong>Do not give up BM25"
+        " for these results</strong>: show both side by side until people have judged."
     )
 
 
@@ -108,7 +108,7 @@ def _against_bm25(runs: Runs, measure: str, best: str) -> str:
     difference, p_value = differences([pair], runs, measure)[pair], corrected_tests([pair], runs, measure)[pair]
     if p_value >= LEVEL:
         return (
-            f"Between {name} and BM25 the data do not decide. BM25 costs nothing: stay with it, or show both, until"
+            f"The data do not decide between {name} and BM25. BM25 costs nothing: stay with it, or show both, until"
             " more queries or a better model decide."
         )
     if difference.mean < 0:
@@ -119,11 +119,11 @@ def _against_bm25(runs: Runs, measure: str, best: str) -> str:
 def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str:
     queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
     if not generated:
-        return f"{queries:,} judged queries show differences from about {least:.1f} points; more show smaller ones."
+        return f"{queries:,} judged queries can detect differences of about {least:.1f} points; more queries, smaller ones."
     enough = least * math.sqrt(queries / JUDGED)
     return (
-        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these, {JUDGED} of them show a"
-        f" difference of about {enough:.0f} points, {4 * JUDGED} of about {enough / 2:.0f}. Put them into"
+        f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these, {JUDGED} of them can"
+        f" detect a difference of about {enough:.0f} points, {4 * JUDGED} of about {enough / 2:.0f}. Put them into"
         " <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (the folder"
         " written here has one) and run again on that folder: they are kept, and training questions are written for"
         " other passages."

@@ -12,7 +12,7 @@ from dr_lib.evaluation import Interval, bootstrap_intervals, holm, randomisation
 from dr_lib.lab import SCALES, Record, load_records, recorded_folder, records_for
 
 Runs = Mapping[str, Sequence[Record]]
-"""Label -> records, one a seed."""
+"""Label -> records, one per seed."""
 Pair = tuple[str, str]
 """(first, second) labels; a difference is first minus second."""
 
@@ -52,7 +52,7 @@ def presentable(runs: Runs) -> Runs:
 
 
 def spell_data(runs: Runs) -> str:
-    """What some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
+    """The data that some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
 
     Runs on different data are named one after the other; without any run the text is empty.
     """
@@ -126,7 +126,7 @@ def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pai
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """The smallest difference in points that the queries of each pair would have shown (power 0.8, level 0.05)."""
+    """The smallest difference in points that the queries of each pair can detect (power 0.8, level 0.05)."""
     return _of_pairs(pairs, runs, measure, lambda columns: map(smallest_detectable_difference, columns))
 
 

@@ -1,4 +1,4 @@
-"""Tables of a page: plain HTML, every cell escaped, numbers aligned; what systems found for a query, here and there.
+"""Tables of a page: plain HTML, every cell escaped, numbers aligned; and the passages that systems found for a query.
 
 Queries and passages are text of a collection: in HTML every character of them is escaped, and no control character
 reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
@@ -121,13 +121,13 @@ def bullets(sentences: Sequence[str]) -> HTML:
 
 
 def folded(summary: str, *parts: HTML) -> HTML:
-    """Something that a reader opens by a click: an escaped line, and below it what it hides."""
+    """A part of a page that opens with a click: an escaped line, and below it the hidden content."""
     inside = "".join(part.data for part in parts)
     return HTML(f'<details class="dr-folded"><summary>{html.escape(summary)}</summary>{inside}</details>')
 
 
 def flips_table(first: Record, second: Record, measure: str, collection: str | None = None, *, shown: int = 3) -> HTML:
-    """What a change of the recipe won and lost: queries that only one of two runs answers, and how many there are.
+    """The queries that a change of the recipe wins and loses: those that only one of two runs answers, and their number.
 
     Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one kind alone would
     prove whatever they were chosen for.
@@ -164,7 +164,7 @@ def cases_table(
     *,
     caption: str,
 ) -> HTML:
-    """One line a query and system: rank of the first relevant passage, and what was put first, shared words marked.
+    """One line per query and system: rank of the first relevant passage, and what was put first, shared words marked.
 
     Args:
         cases: queries to show, such as the first few of `evaluation.flips`.
@@ -230,7 +230,7 @@ def _mark(part: str, wanted: set[str]) -> str:
 
 
 def search_table(answer: Result) -> HTML:
-    """What several systems found for a query: one column a system, relevant passages marked, scores below the text."""
+    """What several systems found for a query: one column per system, relevant passages marked, scores below the text."""
     depth = max(map(len, answer.hits.values()), default=0)
     rows: list[list[Cell]] = []
     for place in range(depth):
@@ -255,7 +255,7 @@ def search_text(answer: Result, width: int = 100) -> str:
         width: columns of the terminal.
 
     Returns:
-        The query, a line on its judgements if it has any, and two lines a passage. The first has rank, ``*`` where it
+        The query, a line on its judgements if it has any, and two lines per passage. The first has rank, ``*`` where it
         is judged relevant, score and id, the second title and text.
 
     Example:

@@ -1,7 +1,7 @@
 """Which passages hold an accepted answer, by DPR's rule (accuracy@k, and negatives that are none after all).
 
 Text and answers are normalised (Unicode NFD), cut into tokens (runs of letters, marks and digits, or single other
-visible characters) and lower-cased; an answer matches where its tokens stand in a row. Page of the book:
+visible characters) and lower-cased; an answer matches where its tokens occur consecutively. Page of the book:
 ideas/evaluation.
 """
 

@@ -2,7 +2,7 @@
 
 Passages are taken longest first, so that a batch holds passages of about one length and hardly any padding, the most
 costly batch comes first (what fits it fits all), and only a few shapes ever reach the model. Vectors go straight into a
-memory-mapped `.npy`. A side file says how far the work came; a killed run goes on there and ends with the same vectors.
+memory-mapped `.npy`. A side file records the progress; a killed run resumes there and ends with the same vectors.
 SimLM encodes in half precision and keeps vectors as float32. Page of the book: ideas/dual-encoders.
 """
 
@@ -163,7 +163,7 @@ def vectors(folder: Path, encoder: Path, passages: Path, *, dtype: str = "float3
     """`vectors.npy`: a vector for each passage, as the retriever's own settings have it.
 
     Args:
-        folder: where to write; a killed build goes on from what is there.
+        folder: where to write; a killed build resumes from what is there.
         encoder: a retriever's stage, or the folder of one saved encoder.
         passages: tokens of the passages (`store/`).
         dtype: number type of the stored vectors.

@@ -25,7 +25,7 @@ class Ranking:
     """The best passages of each query, best first.
 
     Attributes:
-        query_ids: one id a query, distinct.
+        query_ids: one id per query, distinct.
         rows: `[queries, depth]` int32, rows of the collection; -1 fills up a query with fewer passages.
         scores: `[queries, depth]` float32, higher is better; `-inf` where the row is -1.
         passages: number of passages in the collection; None where it is not known.

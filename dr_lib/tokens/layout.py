@@ -1,7 +1,7 @@
 """The batch that every later step works on, and how titles and bodies become one: which pieces stay, where each lands.
 
 Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one segment). Nothing here
-knows files, only lengths and flat arrays of pieces. Explained in the book's chapter on your own corpus.
+knows files, only lengths and flat arrays of pieces. Page of the book: practice/own-corpus.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Batches of fine-tuning: queries, each with one positive and its hard negatives, apart or pair by pair.
 
-SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of queries a batch, one
-positive a query and epoch, a window of negatives that moves on with the epoch. Any step can be asked for at any time.
+SimLM section 3.2 and its loader (reference code: unilm, simlm/src/loaders): a fixed number of queries per batch, one
+positive per query and epoch, a window of negatives that moves on with the epoch. Any step can be requested at any time.
 Book: ideas/negatives, ideas/distillation.
 """
 
@@ -94,7 +94,7 @@ class RetrievalBatches:
         query_store: tokens of the queries.
         passage_store: tokens of the passages.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries a batch (`B`); the queries that do not fill one are left out of that epoch.
+        batch_queries: queries per batch (`B`); the queries that do not fill one are left out of that epoch.
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 16).
         layout: how queries and passages become sequences.
         seed: of the order of queries and of the choice of positives and negatives.
@@ -165,7 +165,7 @@ class PairBatches:
     Args:
         pairs: queries and passages, and how a pair is laid out.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries a batch (`B`).
+        batch_queries: queries per batch (`B`).
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 64).
         seed: of the order of queries and of the choice of positives and negatives.
 

@@ -1,4 +1,4 @@
-"""The dual encoder under training, and the stage that trains it: SimLM section 3.2 (eq. 3) and Figure 2.
+"""The dual encoder in training, and the stage that trains it: SimLM section 3.2 (eq. 3) and Figure 2.
 
 Queries and passages become vectors, vectors the contrastive loss or a teacher's (KL divergence from a re-ranker's raw
 scores + 0.2 x contrastive). One encoder serves both sides, as in the released code; others use two. Every retriever of

@@ -1,6 +1,6 @@
 """What fine-tuning learns from: queries with their known positives and hard negatives, and what is drawn in an epoch.
 
-SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive a query and epoch, and a contiguous cyclic
+SimLM section 3.2 (reference code: unilm, simlm/src/loaders): one positive per query and epoch, and a contiguous cyclic
 window over a shuffled list of negatives, so that epochs walk through disjoint windows until the list is used up (210
 negatives, 15 a step: 14 epochs). The list is shuffled here by a hash and not when the file is built, and short lists
 are filled with random passages. Book: ideas/negatives, ideas/distillation.
@@ -209,7 +209,7 @@ def group_examples(
         negative_queries, negative_passages: the same for passages known not to answer; those that are a positive of
             their query, and queries without positive, are left out.
         passages: number of passages.
-        depth: most negatives a query, the first ones given; None keeps all.
+        depth: most negatives per query, the first ones given; None keeps all.
 
     Returns:
         Examples of all queries with a positive, by ascending row, positives ascending.
@@ -334,7 +334,7 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
     Args:
         examples: queries, positives and negatives.
         chosen: `[batch]` numbers of queries in `examples`.
-        count: negatives a query.
+        count: negatives per query.
         seed: below 2^63.
         epoch: from 0.
 

@@ -1,4 +1,4 @@
-"""What a training says about itself: one row every few updates, and the totals of the whole run.
+"""The log of a training: one row every few updates, and the totals of the whole run.
 
 Book: reference/status shows run times that come from these logs.
 """

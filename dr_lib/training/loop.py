@@ -28,7 +28,7 @@ AHEAD = 2  # batches that are made while a GPU computes
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on: the loss or the gradient of a step, or a validation score, is not a finite number."""
+    """Training cannot continue: the loss or the gradient of a step, or a validation score, is not a finite number."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def train(
         title: what is trained, for the bar and the log.
         progress: show a bar on stderr.
         stop_after: break off (with a checkpoint) once this many updates are done, counted from the very first; a later
-            call goes on. To end a run before its schedule does, see `TrainSettings.stop_at`.
+            call resumes. To end a run before its schedule does, see `TrainSettings.stop_at`.
         validation: how to score the model on the way, and whether the best or the last weights are kept; None does not.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the machine can do: threads, device, precision, and the facts that a record keeps of it.
+"""Capabilities of the machine: threads, device, precision, and the facts that a record keeps.
 
 Nothing here names a person, a host or a folder. Book: reference/status prints these facts.
 """
@@ -66,7 +66,7 @@ def device() -> torch.device:
 
 
 def device_name(where: torch.device) -> str:
-    """What a log calls a device."""
+    """The name of a device in a log."""
     return torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
 
 

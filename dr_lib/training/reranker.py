@@ -1,4 +1,4 @@
-"""The cross-encoder under training: scores of a query's passages, and the loss that puts the positive first.
+"""The cross-encoder in training: scores of a query's passages, and the loss that puts the positive first.
 
 SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teacher judges pair by pair instead. Book:
 ideas/distillation.

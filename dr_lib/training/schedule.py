@@ -121,7 +121,7 @@ def learning_rate(settings: TrainSettings, update: int) -> float:
 def warm_temperature(temperature: float, settings: TrainSettings, update: int) -> float:
     """Temperature of an update where the factor 1 / temperature grows with the rate's warm-up, never below 1.
 
-    SimLM's released scripts for Natural Questions; the paper does not speak of it.
+    SimLM's released scripts for Natural Questions; the paper does not mention it.
 
     Args:
         temperature: at and after update `warmup_steps`, above 0.

@@ -1,4 +1,4 @@
-"""What each training of a pipeline is told: pre-training, fine-tuning, distillation, re-ranker, writers.
+"""The settings of each training of a pipeline: pre-training, fine-tuning, distillation, re-ranker, writers.
 
 The defaults are SimLM's (Tables 11 and 13). Pages of the book: ideas/pipeline, practice/gpu.
 """
@@ -89,7 +89,7 @@ class Finetuning(Training):
 
     Args:
         batch_queries: queries of one step.
-        negatives: hard negatives a query.
+        negatives: hard negatives per query.
         temperature: tau, by which cosine similarities are divided.
         temperature_warmup: 1 / tau grows to its value while the learning rate does (SimLM's scripts for NQ).
         positive: which of its positives a query trains with: another one each epoch (SimLM), or always the first, which

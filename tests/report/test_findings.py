@@ -56,7 +56,7 @@ def test_labels_are_escaped_and_named(record):
 
 
 @pytest.mark.parametrize(
-    ("best", "advice"), [("ahead", "use the exported folder"), ("level", "Between level and BM25"), ("behind", "search with BM25")]
+    ("best", "advice"), [("ahead", "use the exported folder"), ("level", "between level and BM25"), ("behind", "search with BM25")]
 )
 def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
     assert advice in next_steps(runs, "MRR@10", best=best, questions=None, passages=100_000).data
@@ -64,7 +64,7 @@ def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
 
 def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(runs):
     told = next_steps(runs, "MRR@10", best="level", questions=questions(test=60), passages=100_000).data
-    assert "Do not give up BM25" in told and "Between level" not in told
+    assert "Do not give up BM25" in told and "between level" not in told
     assert "Judge 50 queries" in told and f"difference of about {least(runs, 50):.0f} points" in told
 
 
