@@ -8,6 +8,7 @@ Page of the book: ideas/statistics.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats
@@ -124,13 +125,11 @@ def bootstrap_means(
     queries = seeded[0].shape[1]
     columns = np.concatenate(seeded).T
     ends = np.cumsum([0, *map(len, seeded)])
-    rng, seed_rngs = np.random.default_rng(seed), [np.random.default_rng([seed, 1]) for _ in seeded]
+    seed_rngs = [np.random.default_rng([seed, 1]) for _ in seeded]
     means = [np.empty(draws) for _ in seeded]
-    for part, size in _parts(draws, queries):
-        # A resample is how often each query was drawn, so that all differences are one product of matrices.
-        drawn = rng.integers(0, queries, (size, queries), dtype=np.int32) + np.arange(size)[:, None] * queries
-        weights = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries) / queries
-        by_seed = weights @ columns
+    counts = _counts(draws, queries, seed)
+    for part, _ in _parts(draws, queries):
+        by_seed = counts[part] / queries @ columns
         for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
             chosen, seeds = by_seed[:, start:stop], stop - start
             centre = chosen.mean(axis=1)
@@ -160,10 +159,9 @@ def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS
     columns = np.stack([own.mean(axis=0) for own in _seeded(differences)], axis=1)
     # Flips that give the same mean in another order of rounding must count as equally far.
     observed = np.abs(columns.sum(axis=0)) - 1e-9 * np.abs(columns).sum(axis=0)
-    rng, far = np.random.default_rng(seed), np.zeros(columns.shape[1], np.int64)
-    for _, size in _parts(draws, len(columns)):
-        signs = 1.0 - 2.0 * rng.integers(0, 2, (size, len(columns)), dtype=np.int8)
-        far += (np.abs(signs @ columns) >= observed).sum(axis=0)
+    far, signs = np.zeros(columns.shape[1], np.int64), _signs(draws, len(columns), seed)
+    for part, _ in _parts(draws, len(columns)):
+        far += (np.abs(signs[part].astype(np.float64) @ columns) >= observed).sum(axis=0)
     return [(1 + int(count)) / (1 + draws) for count in far]
 
 
@@ -274,6 +272,28 @@ def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
     if not all(np.isfinite(own).all() for own in seeded):
         raise InputError("a value is not a number", where="differences", fix="Measure again.")
     return seeded
+
+
+# Drawing costs many times what it costs to use the draws, and every claim on one set of queries uses the same ones.
+
+
+@lru_cache(maxsize=2)
+def _counts(draws: int, queries: int, seed: int) -> np.ndarray:
+    """How often each query was drawn in each resample, `[draws, queries]`: resampled means are then one product of matrices."""
+    counts, rng = np.empty((draws, queries), np.uint16), np.random.default_rng(seed)
+    for part, size in _parts(draws, queries):
+        drawn = rng.integers(0, queries, (size, queries), dtype=np.int32) + np.arange(size)[:, None] * queries
+        counts[part] = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries)
+    return counts
+
+
+@lru_cache(maxsize=2)
+def _signs(draws: int, queries: int, seed: int) -> np.ndarray:
+    """1 and -1 at random, `[draws, queries]` int8."""
+    signs, rng = np.empty((draws, queries), np.int8), np.random.default_rng(seed)
+    for part, size in _parts(draws, queries):
+        signs[part] = 1 - 2 * rng.integers(0, 2, (size, queries), dtype=np.int8)
+    return signs
 
 
 def _parts(draws: int, queries: int) -> Iterator[tuple[slice, int]]:
