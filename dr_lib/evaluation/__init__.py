@@ -1,6 +1,7 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
 from dr_lib.evaluation.dialogue import DialogueSettings, dialogue
+from dr_lib.evaluation.fusion import fuse, fused
 from dr_lib.evaluation.index_cost import IndexCost
 from dr_lib.evaluation.measures import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, scores
 from dr_lib.evaluation.nlu import (

@@ -9,6 +9,7 @@ here. Page of the book: ideas/pipeline.
 """
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from dr_lib import evaluation, materials, objectives, retrieval, tokens, training
@@ -23,6 +24,7 @@ from dr_lib.training import Finetuning, TrainSettings
 PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}  # a sigmoid needs logits that were trained pair by pair
 MATERIALS = ("importances", "keyword_weights", "questions", "continuations", "pseudo_labels", "paq_pairs", "reddit_pairs")
+TUNING = "dev"  # the split that the weight of a fusion is chosen on
 BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
 
 
@@ -167,9 +169,11 @@ class Pipeline:
         return self.finetuned(self.teacher_negatives, self.recipe.distillation, teacher=self.teacher_scores)
 
     @cached_property
-    def retriever(self) -> Stage:
-        """The retriever that the recipe ends with; under a re-ranker the one whose candidates it reads."""
+    def retriever(self) -> Stage | Data:
+        """The retriever that the recipe ends with, or a given one; under a re-ranker the one whose candidates it reads."""
         recipe = self.recipe
+        if recipe.retriever:
+            return retrieval.given(recipe.retriever)
         if recipe.final == "pretrained":
             options = {"layout": recipe.layout, "pooling": recipe.pooling, "seed": recipe.seed}
             return training.untuned(self.start, training=recipe.finetuning, **options)
@@ -219,32 +223,48 @@ class Pipeline:
 
     # Searching ------------------------------------------------------------------------------------------------------
 
-    def vectors(self, retriever: Stage, collection: Collection | None = None) -> Stage:
+    def vectors(self, retriever: Stage | Data, collection: Collection | None = None) -> Stage:
         """Every passage as a vector of a retriever."""
         collection = collection or self.collection
+        if isinstance(retriever, Data):
+            made = retrieval.given_vectors(retriever, collection, dtype=self.recipe.evaluation.vector_type)
+            return made.costs(len(collection.passages), Path(retriever.place).name)
         made = retrieval.vectors(retriever, self.passages(collection), dtype=self.recipe.evaluation.vector_type)
         length = self.recipe.passage_length
         return made.costs(self.base.shape.work(length) / 3 * length * len(collection.passages))
 
-    def dense_run(self, retriever: Stage, split: str, depth: int, collection: Collection | None = None) -> Stage:
+    def dense_run(self, retriever: Stage | Data, split: str, depth: int, collection: Collection | None = None) -> Stage:
         """The nearest passages of each query of a split."""
         collection = collection or self.collection
-        vectors, queries = self.vectors(retriever, collection), self.queries(split, collection)
-        run = retrieval.dense_run(retriever, vectors, queries, collection, split=split, depth=depth)
+        vectors, where = self.vectors(retriever, collection), {"split": split, "depth": depth}
+        if isinstance(retriever, Data):
+            run = retrieval.given_run(retriever, vectors, collection, **where)
+        else:
+            run = retrieval.dense_run(retriever, vectors, self.queries(split, collection), collection, **where)
         return run.costs(len(collection.passages) * len(collection.qrels(split)))
 
     @cached_property
     def run(self) -> Stage:
-        """What is evaluated: BM25's ranking, the last retriever's, or the re-ranked one."""
+        """What is evaluated: BM25's ranking, the last retriever's, the re-ranked one, or one of these two fused with BM25's."""
         options, where = self.recipe.evaluation, self.searched
         if options.kind == "bm25":
             return self.bm25_run(options.split, options.depth, where)
-        run = self.dense_run(self.retriever, options.split, options.depth, where)
+        if not options.fusion:
+            return self.found(options.split)
+        splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)
+        runs, *tuning = [[self.bm25_run(split, options.depth, where), self.found(split)] for split in splits]
+        measured = {"tuning_split": TUNING, "measure": options.measures[0], "grade": options.grade} if tuning else {}
+        return evaluation.fused(runs, where, *tuning, depth=options.depth, **measured)
+
+    def found(self, split: str) -> Stage:
+        """What the last retriever finds for the queries of a split, re-ranked where the recipe says so."""
+        options, where = self.recipe.evaluation, self.searched
+        run = self.dense_run(self.retriever, split, options.depth, where)
         if self.recipe.final != "reranker":
             return run
-        texts, depth = self._tokens_for_scoring(options.split, where), self.recipe.reranking.depth
+        texts, depth = self._tokens_for_scoring(split, where), self.recipe.reranking.depth
         made = retrieval.reranked(run, self.cross_encoder, *texts, depth=depth)
-        return made.costs(self.scoring_work(depth * len(where.qrels(options.split))))
+        return made.costs(self.scoring_work(depth * len(where.qrels(split))))
 
     # Cross-encoders -------------------------------------------------------------------------------------------------
 
@@ -466,6 +486,7 @@ class Pipeline:
         """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind."""
         walked = {one.key: one for one in self.evaluation.walk()}
         names = {"bm25": (), "nlu": ("pretrained",)}.get(self.recipe.evaluation.kind, ("pretrained", "retriever", "run"))
+        names = ("run",) if self.recipe.retriever and names else names
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}
         return {one.kind: one for one in walked.values() if one.key not in known} | named
@@ -504,9 +525,14 @@ def check(pipeline: Pipeline) -> None:
     """Refuse in advance what would fail only after hours."""
     recipe, collection, searched = pipeline.recipe, pipeline.collection, pipeline.searched
     options, base = recipe.evaluation, pipeline.base
-    collection.qrels("train")
     searched.qrels(options.split)
     evaluation.check_measures(options.measures, searched, options.split)
+    if options.fusion == "weight" and not searched.qrels(TUNING).keys().isdisjoint(searched.qrels(options.split)):
+        problem = f"its weight would be chosen by queries of the split {options.split!r}, which is reported"
+        raise InputError(problem, where="evaluation.fusion", fix='Fuse by "rank".')
+    if recipe.retriever:  # nothing is trained
+        return
+    collection.qrels("train")
     trainings = {name: one for name in ("finetuning", "finetuning2", "distillation") if (one := getattr(recipe, name))}
     for name, one in trainings.items():
         _check_validation(name, one, pipeline)

@@ -250,6 +250,8 @@ class EvaluationSettings(Settings):
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG keeps the grades.
         depth: passages searched per query.
         vector_type: number type of the stored passage vectors.
+        fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of scores, chosen on
+            the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one trained on.
         nlu: the task, for that kind.
         dialogue: the dialogues, for that kind.
@@ -261,6 +263,7 @@ class EvaluationSettings(Settings):
     grade: int = Field(default=1, gt=0)
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
+    fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
     nlu: NluSettings | None = None
     dialogue: DialogueSettings | None = None
@@ -306,6 +309,8 @@ class Recipe(Settings):
         pretraining, finetuning: settings of the two trainings.
         negatives: BM25's hard negatives.
         auxiliary: models and pairs that some methods need, and the re-ranker.
+        retriever: an encoder that is used as it comes, in place of all that is trained: a folder or hub name that
+            sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is installed (`make models`).
         final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined negatives), the
             re-ranker over retriever 2's candidates, or the retriever distilled from it.
         mining, finetuning2, reranking, distillation: settings of the later stages; without `finetuning2`, retriever 2
@@ -342,6 +347,7 @@ class Recipe(Settings):
     finetuning: Finetuning = Field(default_factory=Finetuning)
     negatives: NegativesSettings = Field(default_factory=NegativesSettings)
     auxiliary: AuxiliarySettings = Field(default_factory=AuxiliarySettings)
+    retriever: str | None = None
     final: Final = "retriever1"
     mining: MiningSettings = Field(default_factory=MiningSettings)
     finetuning2: Finetuning | None = None
@@ -357,6 +363,8 @@ class Recipe(Settings):
             raise ValueError("pretraining.tokens_per_batch cannot hold one sequence of passage_length")
         if self.evaluation.kind == "checks" and self.final != "distilled":
             raise ValueError('evaluation.kind "checks" looks at a teacher: it needs final="distilled"')
+        if self.retriever and (self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")):
+            raise ValueError("a given retriever (key retriever) is searched with, and nothing else is done with it")
         if self.final == "reranker" and self.evaluation.kind in ("dialogue", "similarity"):
             raise ValueError(f'evaluation.kind "{self.evaluation.kind}" needs a retriever at the end, not a re-ranker')
         return self
@@ -458,7 +466,7 @@ def without_places(value: Any, key: str = "") -> Any:
         return {name: without_places(one, name) for name, one in value.items()}
     if isinstance(value, list):
         return [without_places(one, key) for one in value]
-    if isinstance(value, str) and key in ("name", "base", "generator", "model", "file", "folder") and is_place(value):
+    if isinstance(value, str) and key in ("name", "base", "generator", "retriever", "model", "file", "folder") and is_place(value):
         return Path(value).expanduser().resolve().name
     return value
 

@@ -20,6 +20,8 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest, read_json, write_json, write_text
+from dr_lib.lab.recipe import is_place
+from dr_lib.models import find_encoder
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
@@ -267,6 +269,8 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
     Raises:
         InputError: the run was not made here, its stages were removed, or a file of them was altered.
     """
+    if name := record.recipe.get("retriever"):
+        return {"retriever": find_encoder(name)}
     found = stage_folder(record, "retriever", cache)
     models = {"retriever": found / "model"}
     if (found / "passage_model").is_dir():
@@ -307,11 +311,12 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     """Models by what they are, and their record, from the file of a record or from a folder.
 
     Args:
-        place: a record of this machine, the folder of one model, or one that an export has written several into.
+        place: a record of this machine, the folder of one model, or one that an export has written several into; also
+            what `models.find_encoder` finds by a name.
         cache: where the stages of a record are kept.
 
     Raises:
-        InputError: neither a record nor a folder with a dense encoder or a cross-encoder.
+        InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the name of an encoder.
     """
     if place.is_file():
         record = load_record(place)
@@ -322,6 +327,9 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
     if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
         return exported, None
+    named = not is_place(str(place)) and place.suffix != ".json"
+    if named or (place / "modules.json").is_file():
+        return {"retriever": find_encoder(place)}, None
     problem = "no record, and no folder with dense.json or cross_encoder.json"
     raise InputError(problem, where=place, fix="Give a record of this machine, or a folder that dr_lib has saved.")
 

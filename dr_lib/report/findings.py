@@ -6,6 +6,8 @@ Every number of these sentences comes from records. Pages: practice/own-corpus, 
 import html
 import math
 from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 from IPython.display import HTML
 
@@ -13,7 +15,7 @@ from dr_lib.evaluation import Interval
 from dr_lib.lab import GeneratedQueries
 from dr_lib.report.comparison import NOTHING
 from dr_lib.report.figures import named
-from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, presentable
+from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable
 from dr_lib.report.tables import bullets, spell
 
 LEVEL = 0.05
@@ -21,16 +23,71 @@ LEVEL = 0.05
 JUDGED = 50
 """Queries of one's own that the advice speaks of."""
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
+MANY_MORE = 10_000
+"""Queries that nobody will judge to tell two systems apart."""
 BM25 = "BM25"
 
 
-def findings(pairs: Sequence[Pair], runs: Runs, measure: str) -> HTML:
+class Advice(NamedTuple):
+    """The plain verdict: `label` is the system to use where that is secured, else None; `text` says it."""
+
+    label: str | None
+    text: HTML
+
+
+def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
+    """Which system to use, or how many more queries it would take to say.
+
+    The best one is found by the same queries that test it, so every pair is tested and p-values are corrected over all.
+
+    Args:
+        runs: label -> records of the test queries, one a seed, "BM25" among them.
+        measure: e.g. "MRR@10".
+        generated: whether the test queries were written by a generator: then nothing is secured.
+    """
+    runs = presentable(runs)
+    if len(runs) < 2:
+        return Advice(None, HTML("<p>No verdict: this was a smoke run, or one system alone was measured.</p>"))
+    means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
+    order = sorted(means, key=lambda label: -means[label])
+    pairs = list(combinations(order, 2))
+    p_values, best = corrected_tests(pairs, runs, measure), order[0]
+    rivals = [label for label in order[1:] if p_values[best, label] >= LEVEL]
+    told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
+    secured = not generated and (not rivals or BM25 not in (best, *rivals))
+    if generated:
+        other = order[1] if best == BM25 else BM25
+        text = (
+            f"<strong>No verdict: only generated questions.</strong> On these {told[best]} stands before {told[other]}, and"
+            f" they can put systems in the wrong order. Judge {JUDGED} queries of your own; until then use BM25."
+        )
+    elif secured:
+        other = BM25 if rivals else order[1]
+        against = f"{means[best]:.1f} against {means[other]:.1f} of {html.escape(named(other))}, {html.escape(measure)}"
+        text = f"<strong>Use {html.escape(named(best))} ({against}, secured).</strong>"
+        text += f" Not told apart from it: {', '.join(told[label] for label in rivals)}." if rivals else ""
+    else:
+        pair = (best, rivals[0] if best == BM25 else BM25)
+        ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
+        more = len(runs[best][0].query_ids) * (ratio**2 - 1)
+        number = f"judge about {max(10, 10 * math.ceil(more / 10)):,} more" if more < MANY_MORE else "the two are level"
+        whether = " or ".join(told[label] for label in pair)
+        text = (
+            f"<strong>Not enough queries to say whether {whether}: {number}.</strong> Until then use BM25, which needs no training."
+        )
+    if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
+        text += " No public model was compared: name some in <code>models</code>."
+    return Advice(best if secured else None, HTML(f"<p>{text}</p>"))
+
+
+def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool = False) -> HTML:
     """A sentence for each pair that was run: which is ahead, or that nothing is established and what would have shown.
 
     Args:
         pairs: (first, second) labels.
         runs: label -> records, one per seed.
         measure: e.g. "MRR@10".
+        generated: whether the queries were written by a generator: then every sentence says so.
     """
     runs = presentable(runs)
     found, p_values = differences(pairs, runs, measure), corrected_tests(pairs, runs, measure)
@@ -38,7 +95,7 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str) -> HTML:
     sentences = [_finding(pair, found[pair], p_values[pair], least[pair], measure) for pair in found]
     if sentences and min(len(runs[label]) for pair in found for label in pair) == 1:
         sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
-    return bullets(sentences) if sentences else NOTHING
+    return bullets([f"On generated questions: {one}" if generated else one for one in sentences]) if sentences else NOTHING
 
 
 def _finding(pair: Pair, difference: Interval, p_value: float, least: float, measure: str) -> str:

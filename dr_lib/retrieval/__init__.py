@@ -4,6 +4,7 @@ from dr_lib.collections import judged_rows, rows_of
 from dr_lib.retrieval.answers import holds_answer, normal_form
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
 from dr_lib.retrieval.encode import dense_run, encode, encode_queries, vectors
+from dr_lib.retrieval.given import given, given_run, given_vectors
 from dr_lib.retrieval.mining import mine_negatives, negatives
 from dr_lib.retrieval.ranking import Ranking, open_array, read_run, write_run
 from dr_lib.retrieval.rerank import candidate_scores, rerank, reranked, teacher_scores

@@ -9,7 +9,7 @@ SimLM encodes in half precision and keeps vectors as float32. Page of the book: 
 import copy
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain, pairwise
 from pathlib import Path
@@ -74,38 +74,60 @@ def encode(
     """
     if len(store) == 0:
         raise InputError("there is nothing to encode", where="encode", fix="Give a store with at least one row.")
-    path, device = Path(path), next(encoder.parameters()).device
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
+    device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else machine.precision(precision, device)
     batches = plan_by_length(store.lengths(max_length, title), tokens_per_batch, max_length)
     layout = {"max_length": max_length, "title": title, "side": side}
     key = json_digest([store.digest, layout, tokens_per_batch, dtype, how, normalise, _weights_digest(encoder)])
+    with evaluating(encoder, how) as forward:
+
+        def vectors_of(rows: np.ndarray) -> Tensor:
+            vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
+            return nn.functional.normalize(vectors, dim=1) if normalise else vectors
+
+        return fill(Path(path), batches, vectors_of, key, dtype=dtype, progress=progress)
+
+
+def fill(
+    path: Path, batches: Sequence[np.ndarray], vectors_of: Callable[[np.ndarray], Tensor], key: str, *, dtype: str, progress: bool
+) -> np.ndarray:
+    """Write vectors into one array on disk, batch by batch; a killed call is continued by the next one of the same key.
+
+    Args:
+        path: the array, whole or absent.
+        batches: rows, each in one of them.
+        vectors_of: rows `[batch]` -> vectors `[batch, hidden]`.
+        key: of all that the vectors depend on; what another key has left is dropped.
+        dtype: number type of the stored vectors.
+        progress: show a bar.
+
+    Returns:
+        `[rows, hidden]`, memory-mapped, read-only.
+
+    Raises:
+        InputError: a vector that is not finite.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
     array, done = _unfinished(draft, note, key)
-    saved = time.monotonic()
+    saved, size = time.monotonic(), sum(map(len, batches))
 
     def save() -> None:
         array.flush()  # before the note: what it says is in the file
         write_json(note, {"key": key, "batches": done})
 
-    with evaluating(encoder, how) as forward, tqdm(total=len(store), desc="encode", unit="passage", disable=not progress) as bar:
-
-        def vectors_of(rows: np.ndarray) -> tuple[np.ndarray, Tensor]:
-            vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
-            return rows, nn.functional.normalize(vectors, dim=1) if normalise else vectors
-
-        bar.update(sum(map(len, batches[:done])))
+    made = ((rows, vectors_of(rows)) for rows in batches[done:])
+    with tqdm(total=size, initial=sum(map(len, batches[:done])), desc="encode", unit="passage", disable=not progress) as bar:
         try:
             # A GPU works on the next batch while the last one's vectors are fetched and written.
-            for (rows, vectors), _ in pairwise(chain(map(vectors_of, batches[done:]), [None])):
+            for (rows, vectors), _ in pairwise(chain(made, [None])):
                 values = vectors.cpu().numpy().astype(dtype)
                 if not np.isfinite(values).all():
                     row = rows[(~np.isfinite(values).all(axis=1)).argmax()]
                     fix = "Check the encoder's weights."
                     raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
                 if array is None:
-                    shape = (len(store), values.shape[1])
-                    array = new_array(draft, dtype, shape)
+                    array = new_array(draft, dtype, (size, values.shape[1]))
                 array[rows], done = values, done + 1
                 bar.update(len(rows))
                 if time.monotonic() - saved > SAVE_EVERY:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dr_lib.report import findings, next_steps
+from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
 
 
@@ -87,3 +87,39 @@ def test_advice_looks_at_size_base_and_pipeline(runs, record):
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
     told = next_steps(large, "MRR@10", best="big", questions=None, passages=100_000).data
     assert not any(words in told for words in ("little", "few", "small one", "distillation"))
+
+
+def test_the_verdict_names_what_is_ahead_of_all(runs):
+    found = advice(runs, "MRR@10", generated=False)
+    ahead, second = (100 * runs[label][0].per_query("MRR@10").mean() for label in ("ahead", "BM25"))
+    assert found.label == "ahead" and "secured" in found.text.data
+    assert f"Use ahead ({ahead:.1f} against {second:.1f} of " in found.text.data
+    without = {label: own for label, own in runs.items() if label in ("BM25", "behind")}
+    found = advice(without, "MRR@10", generated=False)
+    assert found.label == "BM25" and "Use BM25 (" in found.text.data and "No public model" in found.text.data
+
+
+def test_without_a_secured_difference_the_verdict_says_how_many_queries_are_missing(runs, record):
+    scores = np.where(np.arange(60) % 3, runs["BM25"][0].per_query("MRR@10") + 0.1, runs["BM25"][0].per_query("MRR@10") - 0.15)
+    some = {"BM25": runs["BM25"], "perhaps": [record("perhaps", scores, recipe={"retriever": "perhaps"})]}
+    found = advice(some, "MRR@10", generated=False)
+    difference = (scores - runs["BM25"][0].per_query("MRR@10")).astype(float)
+    wanted = 60 * ((2.8016 * difference.std(ddof=1) / np.sqrt(60) / difference.mean()) ** 2 - 1)
+    shown = float(re.search(r"judge about ([\d,]+) more", found.text.data)[1].replace(",", ""))
+    assert found.label is None and shown == 10 * np.ceil(wanted / 10) and "No public model" not in found.text.data
+
+
+def test_rivals_of_a_winner_are_named(runs, record):
+    twin = [record("twin", runs["ahead"][0].per_query("MRR@10") + 0.002 * (-1) ** np.arange(60))]
+    found = advice(runs | {"twin": twin}, "MRR@10", generated=False)
+    assert found.label in ("ahead", "twin") and "of BM25" in found.text.data and "Not told apart from it" in found.text.data
+
+
+def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):
+    found = advice(runs, "MRR@10", generated=True)
+    assert found.label is None and "No verdict" in found.text.data and "until then use BM25" in found.text.data
+    assert all(
+        "On generated questions" in line for line in items(findings([("ahead", "BM25")], runs, "MRR@10", generated=True).data)
+    )
+    smoke = {label: [record(label, [1.0, 0.0], scale="smoke")] for label in ("BM25", "simlm")}
+    assert advice(smoke, "MRR@10", generated=False).label is None

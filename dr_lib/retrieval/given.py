@@ -1,0 +1,72 @@
+"""A given encoder as a retriever: any model that sentence-transformers opens, as it comes. Page: practice/real-models.
+
+Its own modules, pooling, normalisation, prompts and longest text decide what a vector is; nothing is trained here, and
+no token store is made, because each model has a tokenizer of its own. all-MiniLM-L6-v2 can be installed as a package
+(`make models`). It was trained on SQuAD, NQ and MS MARCO among much else, so it has seen what the papers of this book
+test on, and is a row of no table of theirs.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dr_lib.collections import Collection
+from dr_lib.files import json_digest
+from dr_lib.models import encoder_digest, find_encoder, open_encoder
+from dr_lib.retrieval.encode import evaluating, fill
+from dr_lib.retrieval.ranking import Ranking
+from dr_lib.retrieval.search import search
+from dr_lib.stages import Data, stage
+from dr_lib.training import machine
+
+CHUNK = 128  # passages handed over at a time; the model cuts them into batches of its own
+
+
+def given(name: str | Path) -> Data:
+    """An encoder that is used as it comes, as stages take it: it counts by the files of its folder.
+
+    Args:
+        name: a folder, "all-MiniLM-L6-v2" where its package is installed, or a name on the hub.
+
+    Raises:
+        InputError: nothing of that name.
+    """
+    folder = find_encoder(name)
+    return Data(str(folder), encoder_digest(folder))
+
+
+@stage(resumable=True)
+def given_vectors(folder: Path, encoder: Path, collection: Collection, *, dtype: str = "float32") -> None:
+    """`vectors.npy`: a vector for each passage, its title before its text.
+
+    Args:
+        folder: where to write; a killed build goes on from what is there.
+        encoder: as `given` finds it.
+        collection: whose passages are encoded.
+        dtype: number type of the stored vectors.
+    """
+    model, passages = open_encoder(encoder, device=machine.device()), collection.passages
+    lengths = [len(title) + len(text) for title, text in zip(passages["title"][:], passages["text"][:], strict=True)]
+    longest_first = np.argsort(-np.array(lengths), kind="stable")  # a batch holds texts of about one length: little padding
+
+    def vectors_of(rows: np.ndarray) -> Tensor:
+        part = passages[rows.tolist()]
+        return torch.from_numpy(model.encode(part["text"], part["title"]))
+
+    with evaluating(model, machine.precision("auto", machine.device())):
+        batches = np.split(longest_first, range(CHUNK, len(passages), CHUNK))
+        fill(folder / "vectors.npy", batches, vectors_of, json_digest([CHUNK, dtype]), dtype=dtype, progress=True)
+
+
+@stage()
+def given_run(folder: Path, encoder: Path, vectors: Path, collection: Collection, *, split: str, depth: int) -> None:
+    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
+    model, queries = open_encoder(encoder, device=machine.device()), collection.queries(split)
+    with evaluating(model, machine.precision("auto", machine.device())):
+        asked = model.encode(queries["text"][:], queries=True)
+    np.save(folder / "queries.npy", asked, allow_pickle=False)
+    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+    scores, rows = search(asked, passages, depth, device=machine.device())
+    Ranking(queries["id"][:], rows, scores, len(passages)).save(folder / "ranking")
