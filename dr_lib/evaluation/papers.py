@@ -275,7 +275,7 @@ def row_label(table: Table, row: int) -> str:
     both, also where the first happens to be unique.
 
     Example:
-        >>> fields = {"id": "t", "title": "", "dataset": "", "metrics": [], "columns": ["a", "b"], "notes": ""}
+        >>> fields = {"id": "t", "title": "", "dataset": "", "metrics": [], "columns": ["a", "b"], "notes": "", "page": "t"}
         >>> Table(rows=[["x", 1], ["x", 2], ["y", 1]], **fields).labels()
         ['x / 1', 'x / 2', 'y']
         >>> Table(rows=[["30%", "50%"], ["40%", "60%"]], **fields).labels()

@@ -142,7 +142,7 @@ def verdict(
     Example:
         >>> from dr_lib.evaluation import load_paper
         >>> verdict(load_paper("simlm").claim("simlm-no-zero-shot"), {}).note
-        '0 of 2 pairs run. Not run: BM25, SimLM, SimLM, no fine-tuning.'
+        '0 of 2 pairs run. Not run: SimLM, SimLM, no fine-tuning, BM25.'
     """
     if claim.unanswerable:
         return Verdict(claim.id, "unanswerable", "unanswerable", note=claim.unanswerable)
