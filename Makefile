@@ -17,6 +17,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet
 SCALE ?= smoke
+KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
@@ -51,7 +52,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults"
 
 test-faults: setup
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 -m faults
+	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) $(PY) -m pytest -n 0 -m faults
 
 # Nothing is written into the checkout outside _build/ and .cache/.
 book: setup

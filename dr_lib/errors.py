@@ -18,6 +18,10 @@ class InputError(ValueError):
         super().__init__(f"{where}: {problem}. {fix}")
         self.problem, self.where, self.fix = problem, str(where), fix
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Workers send it to another process, where an exception is otherwise made of its message alone."""
+        return partial(type(self), where=self.where, fix=self.fix), (self.problem,)
+
 
 def check_share(value: float, where: str) -> float:
     """Return `value` if it lies in [0, 1]; otherwise raise `InputError` that names `where`."""

@@ -33,6 +33,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
+from safetensors import SafetensorError
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -401,10 +402,12 @@ class Cache:
                 with self._lock(one):
                     if not self.finished(one):
                         self._build(one)
-            except OSError as error:  # a full disk, a read-only cache: say which stage, and the way out
-                place = error.filename or self.root
+            except (OSError, SafetensorError) as error:  # a full disk, a read-only cache: say which stage, and the way out
+                if isinstance(error, SafetensorError) and "I/O error" not in str(error):
+                    raise
+                place = getattr(error, "filename", None) or self.root
                 fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
-                raise InputError(f"{one.name}: {error.strerror or error}", where=place, fix=fix) from error
+                raise InputError(f"{one.name}: {getattr(error, 'strerror', None) or error}", where=place, fix=fix) from error
         self.check(self.folder(one))
         return self.folder(one)
 

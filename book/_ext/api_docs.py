@@ -36,14 +36,15 @@ def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: obj
         lines[:0] = ["..", ""]  # an empty comment: napoleon looks at the first line alone
 
 
-def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
-    """Leave out what every pydantic model has."""
-    return True if name == "model_config" else None
+def skip_foreign(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+    """Leave out what every pydantic model has, and what a folder imports from other libraries."""
+    foreign = what == "module" and not getattr(thing, "__module__", "dr_lib").startswith("dr_lib")
+    return True if name == "model_config" or foreign else None
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect them; before napoleon, which works at priority 500."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
-    app.connect("autodoc-skip-member", skip_pydantic)
+    app.connect("autodoc-skip-member", skip_foreign)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

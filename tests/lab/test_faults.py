@@ -1,10 +1,11 @@
 """Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`; counts by -rP.
 
-A child is a fork of this process, so that a trial costs seconds and not the import of torch. What is compared is the
-record, which holds every score and the digest of all weights.
+A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import of torch.
+What is compared is the record, which holds every score and the digest of all weights.
 """
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -23,19 +24,20 @@ from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline, Recipe, Record
 from dr_lib.stages import Cache
 
-pytestmark = [pytest.mark.faults, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
+resource = pytest.importorskip("resource", reason="needs Unix")
+pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("DR_KILLS", "200"))  # of the four recipes together
 TIMES = ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory")
 
 
-def execute(recipe: Recipe, root: Path) -> Record:
-    return lab.execute(lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=lambda line: None))
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["dr_lib.lab"])
 
 
 def result(record: Record) -> dict:
     """A record without what two runs of one recipe may differ in."""
-    content = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
+    content = json.loads(record.model_dump_json(exclude={"seconds", "created", "machine"}))
     for facts in content["training"].values():
         for name in TIMES:
             facts.pop(name, None)
@@ -43,26 +45,35 @@ def result(record: Record) -> dict:
     return content
 
 
-def forked(recipe: Recipe, root: Path, answer: Path) -> int:
-    """Run a recipe in a child, which writes its result or what went wrong to `answer`."""
-    if child := os.fork():
-        return child
-    code = 1
-    try:
-        answer.write_text(json.dumps(result(execute(recipe, root))))
-        code = 0
-    except BaseException:  # a fork must never return into pytest
-        answer.with_suffix(".error").write_text(traceback.format_exc())
-    finally:
-        os._exit(code)
+class Child:
+    """A run in a process of its own, forked where nothing but imports has happened: threads do not survive a fork."""
 
+    def __init__(self, recipe: Recipe, root: Path, limit: int | None = None):
+        self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
+        self.pid = self.pool.submit(os.getpid).result()
+        if limit:
+            silent = self.pool.submit(os.open, os.devnull, os.O_WRONLY).result()  # bars may go to a file that has a limit too
+            for stream in (1, 2):
+                self.pool.submit(os.dup2, silent, stream).result()
+            self.pool.submit(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)).result()
+        self.future = self.pool.submit(lab.execute, lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
 
-def wait_for(children: list[int], answers: list[Path]) -> list[dict]:
-    for child, answer in zip(children, answers, strict=True):
-        _, status = os.waitpid(child, 0)
-        error = answer.with_suffix(".error")
-        assert status == 0, error.read_text() if error.exists() else f"ended by signal {status}"
-    return [json.loads(answer.read_text()) for answer in answers]
+    def killed_after(self, seconds: float) -> bool:
+        """Kill it unless it has ended by then."""
+        try:
+            self.future.exception(timeout=seconds)
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.pool.shutdown()
+            return True
+        return False
+
+    def record(self) -> dict:
+        """What it made; raises what ended it, and BrokenProcessPool where that was a signal."""
+        try:
+            return result(self.future.result(timeout=600))
+        finally:
+            self.pool.shutdown()
 
 
 @pytest.fixture
@@ -82,24 +93,16 @@ def recipes(tiny_recipe) -> dict[str, Recipe]:
 def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
-    whole = result(execute(recipe, tmp_path / "whole"))
+    whole = Child(recipe, tmp_path / "whole").record()
     longest = time.perf_counter() - started
     kills = runs = 0
     while kills < KILLS // len(recipes):
-        root, answer, runs = tmp_path / f"stages{runs}", tmp_path / f"answer{runs}", runs + 1
-        patience = 0.0
-        while True:
-            child = forked(recipe, root, answer)
-            # Late enough that a part of the way is made; ever later, so that the longest stage without a checkpoint ends.
-            time.sleep(rng.uniform(0, longest / 3) + patience)
+        root, patience, runs = tmp_path / f"stages{runs}", 0.0, runs + 1
+        # Late enough that a part of the way is made; ever later, so that the longest stage without a checkpoint ends.
+        while (child := Child(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
             patience += longest / 50
-            if os.waitpid(child, os.WNOHANG) != (0, 0):
-                break
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
             kills += 1
-        assert answer.exists(), answer.with_suffix(".error").read_text()
-        assert json.loads(answer.read_text()) == whole
+        assert child.record() == whole
         shutil.rmtree(root)
     print(f"{name}: {kills} kills, {runs} runs, all as the unbroken one")
 
@@ -107,17 +110,14 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes):
     recipe, rng = recipes["distilled"], random.Random(processes)
-    whole = result(execute(recipe, tmp_path / "whole"))
+    whole = Child(recipe, tmp_path / "whole").record()
     for trial in range(4):
         root = tmp_path / f"stages{trial}"
-        answers = [tmp_path / f"answer{trial}-{number}" for number in range(processes)]
-        children = [forked(recipe, root, answer) for answer in answers]
-        time.sleep(rng.uniform(0.1, 1.5))
+        children = [Child(recipe, root) for _ in range(processes)]
         victim = rng.randrange(processes)
-        os.kill(children[victim], signal.SIGKILL)
-        os.waitpid(children[victim], 0)
-        children[victim] = forked(recipe, root, answers[victim])
-        assert all(one == whole for one in wait_for(children, answers))
+        children[victim].killed_after(rng.uniform(0.1, 1.5))
+        children[victim] = Child(recipe, root)
+        assert all(child.record() == whole for child in children)
         assert not list(root.glob("*.partial"))
 
 
@@ -137,7 +137,7 @@ def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
 
 def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path):
     recipe, rng, root = recipes["distilled"], random.Random(0), tmp_path / "stages"
-    whole = result(execute(recipe, root))
+    whole = Child(recipe, root).record()
     refused = rebuilt = harmless = 0
     stages = list(Pipeline(recipe).evaluation.walk())
     for stage in stages:
@@ -148,7 +148,7 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
                 if content == sound:
                     continue
                 path.unlink() if content is None else path.write_bytes(content)
-                cache = Cache(root, announce=lambda line: None)
+                cache = Cache(root, announce=str)
                 try:
                     record = lab.execute(lab.Run("faults/test", "row", "smoke", recipe), cache)
                 except InputError as error:
@@ -159,70 +159,41 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
                     rebuilt, harmless = rebuilt + bool(cache.built), harmless + (not cache.built)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(sound)
-    assert refused and result(execute(recipe, root)) == whole
+    assert refused and Child(recipe, root).record() == whole
     print(f"{len(stages)} stages: {refused} damages named, {rebuilt} built again, {harmless} not needed any more")
 
 
 def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path):
     """Files may not grow over a limit, which fails as a full disk does: in any write, at any place."""
-    resource = pytest.importorskip("resource")
-    recipe = recipes["distilled"]
-    whole = result(execute(recipe, tmp_path / "whole"))
-    root, seen = tmp_path / "stages", set()
-    for number, limit in enumerate([200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000]):
-        answer = tmp_path / f"answer{number}"
-        if not (child := os.fork()):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            code = 1
-            try:
-                execute(recipe, root)
-                code = 0
-            except InputError:
-                code = 3
-            except BaseException:
-                os.write(2, traceback.format_exc().encode())
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFEXITED(status), f"limit {limit}: ended by signal {os.WTERMSIG(status)}"
-        assert os.WEXITSTATUS(status) in (0, 3), f"limit {limit}: another exception than InputError"
-        seen.add(os.WEXITSTATUS(status))
-        assert not answer.exists()
-    assert 3 in seen
-    assert result(execute(recipe, root)) == whole
+    recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
+    whole = Child(recipe, tmp_path / "whole").record()
+    for limit in (200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000):
+        error = Child(recipe, root, limit).future.exception(timeout=600)
+        assert error is None or isinstance(error, InputError), f"limit {limit}: {error!r}"
+        ends.add(type(error))
+    assert InputError in ends
+    assert Child(recipe, root).record() == whole
 
 
 def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path):
     """Mapped files take their room when they are made: else a full disk would show as SIGBUS, without a word."""
-    recipe, disk = recipes["distilled"], tmp_path / "disk"
+    recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()
-    whole = result(execute(recipe, tmp_path / "whole"))
+    whole = Child(recipe, tmp_path / "whole").record()
     size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
-    ends = set()
     for share in (0.05, 0.2, 0.4, 0.6, 0.8):
         options = f"size={int(share * size)}"
         if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True).returncode:
             pytest.skip("small disks need the right to mount")
         try:
-            if not (child := os.fork()):
-                code = 1
-                try:
-                    execute(recipe, disk / "stages")
-                    code = 0
-                except InputError:
-                    code = 3
-                except BaseException:
-                    os.write(2, traceback.format_exc().encode())
-                finally:
-                    os._exit(code)
-            _, status = os.waitpid(child, 0)
-            assert os.WIFEXITED(status), f"{options}: ended by signal {os.WTERMSIG(status)}"
-            ends.add(os.WEXITSTATUS(status))
+            error = Child(recipe, disk / "stages").future.exception(timeout=600)
+            assert error is None or isinstance(error, InputError), f"{options}: {error!r}"
+            ends.add(type(error))
             subprocess.run(["mount", "-o", f"remount,size={3 * size}", str(disk)], check=True)
-            assert result(execute(recipe, disk / "stages")) == whole
+            assert Child(recipe, disk / "stages").record() == whole
         finally:
-            subprocess.run(["umount", "--lazy", str(disk)], check=True)  # lazy: this process has files of it mapped
-    assert ends <= {0, 3} and 3 in ends
+            subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    assert InputError in ends
 
 
 BATCH = """
