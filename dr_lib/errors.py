@@ -1,5 +1,8 @@
 """The one error that bad input raises: what is wrong, where, and what to do."""
 
+from functools import partial
+from typing import Any
+
 
 class InputError(ValueError):
     """Input that cannot be used.
