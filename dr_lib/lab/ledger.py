@@ -23,8 +23,8 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         scale: take the records of this scale; None takes, for each claim, the largest scale that has any.
 
     Returns:
-        Values for JSON: paper, source, statement, metric, page of the table, all of `Verdict`, all of `AnsweredBy` (None
-        where nothing can answer), and the records that the verdict rests on with their scale and seeds.
+        One mapping a claim, for JSON, with paper, source, statement, metric, page of the table, all of `Verdict`, all of
+        `AnsweredBy` (None where nothing can answer), and the records that the verdict rests on, with scale and seeds.
     """
     entries, read = [], cache(load_records)  # many claims share their records
     for key, paper in load_papers().items():

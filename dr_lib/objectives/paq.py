@@ -51,7 +51,7 @@ class Paq(Contrastive):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: PaqSettings):
         super().__init__(model, tokenizer, settings)
         hidden = model.config.hidden_size
-        self.projection: nn.Module = Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
+        self.projection = Projection(hidden, settings.init_seed) if settings.projection else nn.Identity()
 
     def project(self, vectors: Tensor) -> Tensor:
         """The vectors, projected where the settings say so; by one projection for both sides."""
