@@ -4,6 +4,7 @@ import re
 
 from sphinx.application import Sphinx
 
+ELSEWHERE = {"dr_lib.errors", "dr_lib.places"}
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 
 
@@ -39,7 +40,7 @@ def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: obj
 def skip_foreign(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
     """Leave out what every pydantic model has, and what a folder imports from other libraries; errors have their own place."""
     owner, folder = getattr(thing, "__module__", None) or "dr_lib", app.env.temp_data.get("autodoc:module")
-    foreign = what == "module" and (not owner.startswith("dr_lib") or owner == "dr_lib.errors" != folder)
+    foreign = what == "module" and (not owner.startswith("dr_lib") or owner in ELSEWHERE - {folder})
     return True if name == "model_config" or foreign else None
 
 
