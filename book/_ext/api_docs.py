@@ -4,7 +4,6 @@ import re
 
 from sphinx.application import Sphinx
 
-ELSEWHERE = {"dr_lib.errors", "dr_lib.places"}
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 
 
@@ -37,16 +36,14 @@ def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: obj
         lines[:0] = ["..", ""]  # an empty comment: napoleon looks at the first line alone
 
 
-def skip_foreign(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
-    """Leave out what every pydantic model has, and what a folder imports from other libraries; errors have their own place."""
-    owner, folder = getattr(thing, "__module__", None) or "dr_lib", app.env.temp_data.get("autodoc:module")
-    foreign = what == "module" and (not owner.startswith("dr_lib") or owner in ELSEWHERE - {folder})
-    return True if name == "model_config" or foreign else None
+def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+    """Leave out what every pydantic model has."""
+    return True if name == "model_config" else None
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect them; before napoleon, which works at priority 500."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
-    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-skip-member", skip_pydantic)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -84,7 +84,7 @@ class Source:
     name: str
     digest: str
     passages: Rows
-    queries: Rows = lambda: ()  # no rows
+    queries: Rows = tuple  # no rows
     judgements: dict[str, Rows] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     published: bool = False

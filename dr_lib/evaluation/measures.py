@@ -37,10 +37,10 @@ import numpy as np
 from datasets import Dataset
 from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
-from dr_lib.collections import Collection
+from dr_lib.collections import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_text
-from dr_lib.retrieval import Ranking, holds_answer, rows_of
+from dr_lib.retrieval import Ranking, holds_answer
 from dr_lib.stages import stage
 
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")

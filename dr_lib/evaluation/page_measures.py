@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dr_lib.collections import rows_of
 from dr_lib.evaluation.measures import R_PRECISION, Qrels, Scores, evaluate
-from dr_lib.retrieval import Ranking, rows_of
+from dr_lib.retrieval import Ranking
 
 
 def page_ids(documents: Sequence[str], passage_ids: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ def passage_similarities(
         queries: `[queries, hidden]`, in the ranking's order.
         passages: `[passages, hidden]`, float16 or float32, may be memory-mapped.
         ranking: what was found for each query.
-        positives: rows of the relevant passages of each query, as `retrieval.judged_rows` gives them.
+        positives: rows of the relevant passages of each query, as `collections.judged_rows` gives them.
         depth: how many of the found passages to look at; only positives among these count.
 
     Returns:

@@ -17,9 +17,10 @@ import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
+from dr_lib.collections import judged_rows
 from dr_lib.evaluation import Case, Interval, flips
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
-from dr_lib.retrieval import Ranking, judged_rows
+from dr_lib.retrieval import Ranking
 
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
 SNIPPET, EXCERPT, LEAD = 240, 40, 8

@@ -1,6 +1,5 @@
 """From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
 
-from dr_lib.collections import judged_rows, rows_of
 from dr_lib.retrieval.answers import holds_answer, normal_form
 from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
 from dr_lib.retrieval.encode import dense_run, encode, encode_queries, vectors

@@ -34,7 +34,7 @@ def mine_negatives(
 
     Args:
         ranking: the ranking to mine, best first.
-        positives: rows of the positives of each query, in the ranking's order (`retrieval.judged_rows`).
+        positives: rows of the positives of each query, in the ranking's order (`collections.judged_rows`).
         passages: size of the collection, from which random negatives are drawn.
         depth: passages kept of the ranking, after the positives are dropped (SimLM: 200, NQ: 100).
         keep: at most so many of those after shuffling; `depth` if None.

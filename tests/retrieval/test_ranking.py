@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from dr_lib.collections import judged_rows, rows_of
 from dr_lib.errors import InputError
-from dr_lib.retrieval import Ranking, judged_rows, read_run, rows_of, write_run
+from dr_lib.retrieval import Ranking, read_run, write_run
 
 IDS = [f"p{i}" for i in range(20)]
 
