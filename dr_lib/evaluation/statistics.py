@@ -6,7 +6,7 @@ seeds as well (`resample_seeds`) widens the interval by what another training ru
 Page of the book: ideas/statistics.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +18,10 @@ from dr_lib.evaluation.measures import Scores
 
 DRAWS = 10_000
 AT_ONCE = 1 << 22
+KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
+
+Draw = Callable[[int, int, int, int], Iterator[tuple[slice, np.ndarray]]]
+"""(draws, queries, seed, draws of a part) -> the parts."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,8 @@ def bootstrap_means(
     ends = np.cumsum([0, *map(len, seeded)])
     seed_rngs = [np.random.default_rng([seed, 1]) for _ in seeded]
     means = [np.empty(draws) for _ in seeded]
-    counts = _counts(draws, queries, seed)
-    for part, _ in _parts(draws, queries):
-        by_seed = counts[part] / queries @ columns
+    for part, counts in _drawn(_resamples, draws, queries, seed):
+        by_seed = counts / queries @ columns
         for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
             chosen, seeds = by_seed[:, start:stop], stop - start
             centre = chosen.mean(axis=1)
@@ -159,9 +162,9 @@ def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS
     columns = np.stack([own.mean(axis=0) for own in _seeded(differences)], axis=1)
     # Flips that give the same mean in another order of rounding must count as equally far.
     observed = np.abs(columns.sum(axis=0)) - 1e-9 * np.abs(columns).sum(axis=0)
-    far, signs = np.zeros(columns.shape[1], np.int64), _signs(draws, len(columns), seed)
-    for part, _ in _parts(draws, len(columns)):
-        far += (np.abs(signs[part].astype(np.float64) @ columns) >= observed).sum(axis=0)
+    far = np.zeros(columns.shape[1], np.int64)
+    for _, signs in _drawn(_signs, draws, len(columns), seed):
+        far += (np.abs(signs.astype(np.float64) @ columns) >= observed).sum(axis=0)
     return [(1 + int(count)) / (1 + draws) for count in far]
 
 
@@ -274,31 +277,37 @@ def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
     return seeded
 
 
-# Drawing costs many times what it costs to use the draws, and every claim on one set of queries uses the same ones.
+# Drawing costs many times what it costs to use the draws, and all claims on one set of queries use the same ones.
+
+
+def _drawn(draw: Draw, draws: int, queries: int, seed: int) -> Iterable[tuple[slice, np.ndarray]]:
+    """Draws in parts that fit in memory, kept for the next call where they all do; a part depends on the queries' number."""
+    what = draws, queries, seed, max(1, AT_ONCE // queries)
+    return _kept(draw, *what) if draws * queries <= KEPT else draw(*what)
 
 
 @lru_cache(maxsize=2)
-def _counts(draws: int, queries: int, seed: int) -> np.ndarray:
-    """How often each query was drawn in each resample, `[draws, queries]`: resampled means are then one product of matrices."""
-    counts, rng = np.empty((draws, queries), np.uint16), np.random.default_rng(seed)
-    for part, size in _parts(draws, queries):
-        drawn = rng.integers(0, queries, (size, queries), dtype=np.int32) + np.arange(size)[:, None] * queries
-        counts[part] = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries)
-    return counts
+def _kept(draw: Draw, *what: int) -> list[tuple[slice, np.ndarray]]:
+    """What was drawn last, of resamples and of signs."""
+    return list(draw(*what))
 
 
-@lru_cache(maxsize=2)
-def _signs(draws: int, queries: int, seed: int) -> np.ndarray:
-    """1 and -1 at random, `[draws, queries]` int8."""
-    signs, rng = np.empty((draws, queries), np.int8), np.random.default_rng(seed)
-    for part, size in _parts(draws, queries):
-        signs[part] = 1 - 2 * rng.integers(0, 2, (size, queries), dtype=np.int8)
-    return signs
+def _resamples(draws: int, queries: int, seed: int, size: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """How often each query was drawn in each resample, `[part, queries]`: resampled means are then one product of matrices."""
+    rng = np.random.default_rng(seed)
+    for part in _parts(draws, size):
+        drawn = rng.integers(0, queries, (part.stop - part.start, queries), dtype=np.int32)
+        places = drawn + np.arange(len(drawn))[:, None] * queries
+        counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        yield part, counts.astype(np.min_scalar_type(queries))
 
 
-def _parts(draws: int, queries: int) -> Iterator[tuple[slice, int]]:
-    """Draws in parts that fit in memory; the part's size depends on the number of queries alone."""
-    size = max(1, AT_ONCE // queries)
-    for start in range(0, draws, size):
-        stop = min(draws, start + size)
-        yield slice(start, stop), stop - start
+def _signs(draws: int, queries: int, seed: int, size: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """1 and -1 at random, `[part, queries]` int8."""
+    rng = np.random.default_rng(seed)
+    for part in _parts(draws, size):
+        yield part, 1 - 2 * rng.integers(0, 2, (part.stop - part.start, queries), dtype=np.int8)
+
+
+def _parts(draws: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(draws, start + size)) for start in range(0, draws, size))

@@ -63,6 +63,15 @@ def test_interval_repeats_and_does_not_depend_on_parts(monkeypatch):
     assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=1e-12)
 
 
+def test_draws_that_are_kept_and_draws_that_are_not_are_the_same(monkeypatch):
+    import sys
+
+    values = [differences(30, seed=s).reshape(3, 10) for s in range(2)]
+    kept = bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)
+    monkeypatch.setattr(sys.modules["dr_lib.evaluation.statistics"], "KEPT", 0)
+    assert (bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)) == kept
+
+
 @pytest.mark.parametrize("resample_seeds", [False, True])
 def test_several_intervals_equal_single_ones(resample_seeds):
     several = [differences(90, seed=s).reshape(3, 30) for s in range(4)] + [differences(30)]
