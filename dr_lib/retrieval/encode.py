@@ -202,6 +202,11 @@ def dense_run(folder: Path, encoder: Path, vectors: Path, queries: Path, collect
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
     model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
     asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")
+    save_nearest(folder, asked, vectors, collection, split=split, depth=depth)
+
+
+def save_nearest(folder: Path, asked: np.ndarray, vectors: Path, collection: Collection, *, split: str, depth: int) -> None:
+    """`ranking/`: the passages (`vectors.npy` in `vectors`) nearest to the queries of a split, `asked` `[queries, hidden]`."""
     passages = np.load(vectors / "vectors.npy", mmap_mode="r")
     scores, rows = search(asked, passages, depth, device=machine.device())
     Ranking(collection.queries(split)["id"][:], rows, scores, len(passages)).save(folder / "ranking")

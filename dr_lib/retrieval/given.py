@@ -15,9 +15,7 @@ from torch import Tensor
 from dr_lib.collections import Collection
 from dr_lib.files import json_digest
 from dr_lib.models import encoder_digest, find_encoder, open_encoder
-from dr_lib.retrieval.encode import evaluating, fill
-from dr_lib.retrieval.ranking import Ranking
-from dr_lib.retrieval.search import search
+from dr_lib.retrieval.encode import evaluating, fill, save_nearest
 from dr_lib.stages import Data, stage
 from dr_lib.training import machine
 
@@ -63,10 +61,8 @@ def given_vectors(folder: Path, encoder: Path, collection: Collection, *, dtype:
 @stage()
 def given_run(folder: Path, encoder: Path, vectors: Path, collection: Collection, *, split: str, depth: int) -> None:
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
-    model, queries = open_encoder(encoder, device=machine.device()), collection.queries(split)
+    model = open_encoder(encoder, device=machine.device())
     with evaluating(model, machine.precision("auto", machine.device())):
-        asked = model.encode(queries["text"][:], queries=True)
+        asked = model.encode(collection.queries(split)["text"][:], queries=True)
     np.save(folder / "queries.npy", asked, allow_pickle=False)
-    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
-    scores, rows = search(asked, passages, depth, device=machine.device())
-    Ranking(queries["id"][:], rows, scores, len(passages)).save(folder / "ranking")
+    save_nearest(folder, asked, vectors, collection, split=split, depth=depth)
