@@ -27,7 +27,11 @@ def records_of(cell: str) -> tuple[list[Record], str]:
 
 def measured(cell: str) -> str:
     """The number of a cell, as prose shows it."""
-    records, measure = records_of(cell)
+    return number(cell, *records_of(cell))
+
+
+def number(cell: str, records: list[Record], measure: str) -> str:
+    """The same of records that were read already."""
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(f"several collections for {cell!r}", where="{measured}", fix="Name one behind a fourth semicolon.")
     return f"{100 * sum(record.measured.mean(measure) for record in records) / len(records):.1f}"
@@ -38,9 +42,10 @@ class Measured(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Put the number, whose records the page then depends on."""
-        for record in records_of(self.text)[0]:
+        records, measure = records_of(self.text)
+        for record in records:
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
-        return [nodes.inline("", measured(self.text), classes=["measured"])], []
+        return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
 def setup(app: Sphinx) -> dict[str, object]:
