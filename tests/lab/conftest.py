@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dr_lib.lab import Recipe
+from dr_lib.lab import Recipe, Record
 from dr_lib.models import save_masked_lm
 from dr_lib.stages import Cache
 
@@ -102,3 +102,18 @@ def own_recipe(tiny_recipe, tmp_path) -> Recipe:
     """The same recipe on a copy of the collection in the test's own folder, `tmp_path / "tiny"`."""
     shutil.copytree(tiny_recipe.collection.name, tmp_path / "tiny")
     return tiny_recipe.with_(collection=str(tmp_path / "tiny"))
+
+
+@pytest.fixture
+def without_times() -> Callable[[Record], dict]:
+    """A record as plain values, without what two runs of one recipe may differ in."""
+
+    def content(record: Record) -> dict:
+        values = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
+        for facts in values["training"].values():
+            for name in ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
+                facts.pop(name)
+            facts["curve"].pop("tokens_per_second")
+        return values
+
+    return content

@@ -4,7 +4,6 @@ A child is a fork of a process that has imported everything, so that a trial cos
 What is compared is the record, which holds every score and the digest of all weights.
 """
 
-import json
 import multiprocessing
 import os
 import random
@@ -28,21 +27,10 @@ resource = pytest.importorskip("resource", reason="needs Unix")
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("DR_KILLS", "200"))  # of the four recipes together
-TIMES = ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory")
 
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["dr_lib.lab"])
-
-
-def result(record: Record) -> dict:
-    """A record without what two runs of one recipe may differ in."""
-    content = json.loads(record.model_dump_json(exclude={"seconds", "created", "machine"}))
-    for facts in content["training"].values():
-        for name in TIMES:
-            facts.pop(name, None)
-        facts["curve"].pop("tokens_per_second", None)
-    return content
 
 
 class Child:
@@ -68,10 +56,10 @@ class Child:
             return True
         return False
 
-    def record(self) -> dict:
+    def record(self) -> Record:
         """What it made; raises what ended it, and BrokenProcessPool where that was a signal."""
         try:
-            return result(self.future.result(timeout=600))
+            return self.future.result(timeout=600)
         finally:
             self.pool.shutdown()
 
@@ -90,10 +78,10 @@ def recipes(tiny_recipe) -> dict[str, Recipe]:
 
 
 @pytest.mark.parametrize("name", ["distilled", "texts written", "labels guessed", "checks"])
-def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name):
+def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name, without_times):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
-    whole = Child(recipe, tmp_path / "whole").record()
+    whole = without_times(Child(recipe, tmp_path / "whole").record())
     longest = time.perf_counter() - started
     kills = runs = 0
     while kills < KILLS // len(recipes):
@@ -102,22 +90,22 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
         while (child := Child(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
             patience += longest / 50
             kills += 1
-        assert child.record() == whole
+        assert without_times(child.record()) == whole
         shutil.rmtree(root)
     print(f"{name}: {kills} kills, {runs} runs, all as the unbroken one")
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes):
+def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes, without_times):
     recipe, rng = recipes["distilled"], random.Random(processes)
-    whole = Child(recipe, tmp_path / "whole").record()
+    whole = without_times(Child(recipe, tmp_path / "whole").record())
     for trial in range(4):
         root = tmp_path / f"stages{trial}"
         children = [Child(recipe, root) for _ in range(processes)]
         victim = rng.randrange(processes)
         children[victim].killed_after(rng.uniform(0.1, 1.5))
         children[victim] = Child(recipe, root)
-        assert all(child.record() == whole for child in children)
+        assert all(without_times(child.record()) == whole for child in children)
         assert not list(root.glob("*.partial"))
 
 
@@ -135,11 +123,11 @@ def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
     }
 
 
-def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path):
-    recipe, rng, root = recipes["distilled"], random.Random(0), tmp_path / "stages"
-    whole = Child(recipe, root).record()
+def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path, without_times):
+    run, rng, root = lab.Run("faults/test", "row", "smoke", recipes["distilled"]), random.Random(0), tmp_path / "stages"
+    whole = without_times(lab.execute(run, Cache(root, announce=str)))
     refused = rebuilt = harmless = 0
-    stages = list(Pipeline(recipe).evaluation.walk())
+    stages = list(Pipeline(run.recipe).evaluation.walk())
     for stage in stages:
         folder = root / stage.name
         for path in rng.sample(files := sorted(p for p in folder.rglob("*") if p.is_file()), min(4, len(files))):
@@ -150,36 +138,36 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
                 path.unlink() if content is None else path.write_bytes(content)
                 cache = Cache(root, announce=str)
                 try:
-                    record = lab.execute(lab.Run("faults/test", "row", "smoke", recipe), cache)
+                    record = lab.execute(run, cache)
                 except InputError as error:
                     assert stage.name in str(error), (stage.name, path.name, kind, str(error))
                     refused += 1
                 else:
-                    assert result(record) == whole, (stage.name, path.name, kind)
+                    assert without_times(record) == whole, (stage.name, path.name, kind)
                     rebuilt, harmless = rebuilt + bool(cache.built), harmless + (not cache.built)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(sound)
-    assert refused and Child(recipe, root).record() == whole
+    assert refused and without_times(lab.execute(run, Cache(root, announce=str))) == whole
     print(f"{len(stages)} stages: {refused} damages named, {rebuilt} built again, {harmless} not needed any more")
 
 
-def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path):
+def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, without_times):
     """Files may not grow over a limit, which fails as a full disk does: in any write, at any place."""
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
-    whole = Child(recipe, tmp_path / "whole").record()
+    whole = without_times(Child(recipe, tmp_path / "whole").record())
     for limit in (200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000):
         error = Child(recipe, root, limit).future.exception(timeout=600)
         assert error is None or isinstance(error, InputError), f"limit {limit}: {error!r}"
         ends.add(type(error))
     assert InputError in ends
-    assert Child(recipe, root).record() == whole
+    assert without_times(Child(recipe, root).record()) == whole
 
 
-def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path):
+def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path, without_times):
     """Mapped files take their room when they are made: else a full disk would show as SIGBUS, without a word."""
     recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()
-    whole = Child(recipe, tmp_path / "whole").record()
+    whole = without_times(Child(recipe, tmp_path / "whole").record())
     size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.is_file())
     for share in (0.05, 0.2, 0.4, 0.6, 0.8):
         options = f"size={int(share * size)}"
@@ -190,7 +178,7 @@ def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes
             assert error is None or isinstance(error, InputError), f"{options}: {error!r}"
             ends.add(type(error))
             subprocess.run(["mount", "-o", f"remount,size={3 * size}", str(disk)], check=True)
-            assert Child(recipe, disk / "stages").record() == whole
+            assert without_times(Child(recipe, disk / "stages").record()) == whole
         finally:
             subprocess.run(["umount", "--lazy", str(disk)], check=True)
     assert InputError in ends

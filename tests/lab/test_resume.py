@@ -1,7 +1,6 @@
 """What a run leaves that was killed, interrupted or out of disk, and that the next one ends as if it had not been."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -56,15 +55,6 @@ def kinds(built: list[str]) -> list[str]:
     return sorted(name.rsplit("-", 1)[0] for name in built)
 
 
-def without_times(record: Record) -> dict:
-    content = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
-    for facts in content["training"].values():
-        for name in ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
-            facts.pop(name)
-        facts["curve"].pop("tokens_per_second")
-    return content
-
-
 def run(recipe: lab.Recipe, cache: Cache) -> Record:
     return lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), cache)
 
@@ -76,7 +66,7 @@ def thirty(tiny_recipe):
 
 
 @pytest.mark.slow
-def test_a_killed_pre_training_continues_to_the_same_record(thirty, cache, tmp_path):
+def test_a_killed_pre_training_continues_to_the_same_record(thirty, cache, tmp_path, without_times):
     process = start(thirty, tmp_path, "killed", "23")
     _, errors = process.communicate(timeout=1200)
     assert process.returncode == -signal.SIGKILL, errors
@@ -123,7 +113,7 @@ def interrupt(monkeypatch):
     return at
 
 
-def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(thirty, cache, interrupt, tmp_path, shared):
+def test_ctrl_c_ends_a_study_and_the_next_call_goes_on_with_it(thirty, cache, interrupt, tmp_path, shared, without_times):
     options = {"scale": "smoke", "records": tmp_path / "records", "progress": False}
     recipes = {"BM25": thirty.with_(evaluation__kind="bm25"), "row": thirty}
     interrupt(24, KeyboardInterrupt())
