@@ -65,15 +65,16 @@ class Pipeline:
         collection, by = collection or self.collection, by or self.base
         return tokens.query_tokens(collection, by.tokenizer, split=split).costs(len(collection.qrels(split)))
 
-    def bm25_index(self, collection: Collection | None = None) -> Stage:
-        """BM25 over the passages, titles included where the recipe reads them."""
+    def bm25_index(self, collection: Collection | None = None, *, cut: bool = False) -> Stage:
+        """BM25 over the passages, titles included where the recipe reads them; whole, or cut as the encoder reads them."""
         collection = collection or self.collection
-        return retrieval.bm25_index(collection, title=self.recipe.title != "none").costs(len(collection.passages))
+        limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
+        return retrieval.bm25_index(collection, title=self.recipe.title != "none", **limits).costs(len(collection.passages))
 
-    def bm25_run(self, split: str, depth: int, collection: Collection | None = None) -> Stage:
+    def bm25_run(self, split: str, depth: int, collection: Collection | None = None, *, cut: bool = False) -> Stage:
         """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
-        run = retrieval.bm25_run(self.bm25_index(collection), collection, split=split, depth=depth)
+        run = retrieval.bm25_run(self.bm25_index(collection, cut=cut), collection, split=split, depth=depth)
         return run.costs(len(collection.qrels(split)) * len(collection.passages))
 
     # Pre-training ---------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class Pipeline:
         """What is evaluated: BM25's ranking, the last retriever's, the re-ranked one, or one of these two fused with BM25's."""
         options, where = self.recipe.evaluation, self.searched
         if options.kind == "bm25":
-            return self.bm25_run(options.split, options.depth, where)
+            return self.bm25_run(options.split, options.depth, where, cut=bool(options.cut))
         if not options.fusion:
             return self.found(options.split)
         splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)

@@ -250,6 +250,7 @@ class EvaluationSettings(Settings):
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG keeps the grades.
         depth: passages searched per query.
         vector_type: number type of the stored passage vectors.
+        cut: for kind "bm25", read no more of a passage than the encoder does (`passage_length`); None reads all of it.
         fusion: join what is searched with BM25's ranking: by reciprocal "rank", or by "weight" of scores, chosen on
             the split dev.
         on: another collection to search with the same retriever (zero-shot); None searches the one trained on.
@@ -263,6 +264,7 @@ class EvaluationSettings(Settings):
     grade: int = Field(default=1, gt=0)
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
+    cut: Literal[True] | None = None
     fusion: Literal["rank", "weight"] | None = None
     on: CollectionSettings | None = None
     nlu: NluSettings | None = None
@@ -287,6 +289,8 @@ class EvaluationSettings(Settings):
         for name in ("nlu", "dialogue"):
             if (self.kind == name) != (getattr(self, name) is not None):
                 raise ValueError(f'kind "{name}" and settings of that name go together')
+        if self.cut and self.kind != "bm25":
+            raise ValueError('cut is for kind "bm25": an encoder cuts its passages anyway')
         if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self

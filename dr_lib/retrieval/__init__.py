@@ -1,7 +1,7 @@
 """From vectors and words to ranked passages: BM25, encoding, exact search, mined negatives, run files."""
 
 from dr_lib.retrieval.answers import holds_answer, normal_form
-from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run
+from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts
 from dr_lib.retrieval.encode import dense_run, encode, encode_queries, vectors
 from dr_lib.retrieval.given import given, given_run, given_vectors
 from dr_lib.retrieval.mining import mine_negatives, negatives

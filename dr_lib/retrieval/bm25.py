@@ -18,12 +18,14 @@ from bm25s.stopwords import STOPWORDS_EN
 from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, new_array, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.stages import stage
+from dr_lib.tokens import Layout, load_tokenizer, truncate
 
 CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 MATCHES = 1 << 22  # scores in memory at a time
@@ -266,9 +268,41 @@ def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.
 
 
 @stage()
-def bm25_index(folder: Path, collection: Collection, *, title: bool) -> None:
-    """`index/`: BM25 over the passages, titles included or not."""
-    Bm25.build(collection.passages, folder / "index", title=title)
+def bm25_index(
+    folder: Path, collection: Collection, *, title: bool, tokenizer: Path | str | None = None, layout: Layout | None = None
+) -> None:
+    """`index/`: BM25 over the passages, titles included or not; with a layout only over what an encoder reads of them."""
+    passages = collection.passages
+    if layout:
+        read = {"tokenizer": load_tokenizer(tokenizer), "layout": layout}
+        names = passages.column_names
+        passages = passages.map(cut_texts, batched=True, fn_kwargs=read, remove_columns=names, keep_in_memory=True, desc="cut")
+    Bm25.build(passages, folder / "index", title=title)
+
+
+def cut_texts(rows: dict[str, list[str]], tokenizer: PreTrainedTokenizerFast, layout: Layout) -> dict[str, list[str]]:
+    """What an encoder reads of each passage, as text: the control for what a retriever loses by its limit alone.
+
+    Args:
+        rows: passages with the columns `title` and `text`.
+        tokenizer: of the encoder.
+        layout: how it reads them.
+
+    Returns:
+        `title` and `text`, each up to the last character of its last piece that is read.
+    """
+    columns = [
+        (rows[name], tokenizer(rows[name], add_special_tokens=False, return_offsets_mapping=True)) for name in ("title", "text")
+    ]
+    pieces = [np.array([len(ids) for ids in found["input_ids"]]) for _, found in columns]
+    kept = truncate(*pieces, max_length=layout.passage_length, mode=layout.title)
+    return {
+        name: [
+            text[: places[count - 1][1]] if count else ""
+            for text, places, count in zip(texts, found["offset_mapping"], counts, strict=True)
+        ]
+        for name, (texts, found), counts in zip(("title", "text"), columns, (kept.title, kept.body), strict=True)
+    }
 
 
 @stage()

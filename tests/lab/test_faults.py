@@ -1,6 +1,7 @@
 """Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`; counts by -rP.
 
-A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import of torch.
+A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import functools
+import of torch.
 What is compared is the record, which holds every score and the digest of all weights.
 """
 
@@ -198,7 +199,8 @@ def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(
         book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH)])
         nbformat.write(book, tmp_path / f"{name}.ipynb")
     command = [sys.executable, "-m", "dr_lib", "batch", str(tmp_path), "--jobs", "2", "--to", str(tmp_path / "done")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT)
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a suite in the background has it ignored
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT, preexec_fn=heard)
 
     def of_us() -> list:
         return [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]

@@ -13,7 +13,8 @@ import Stemmer
 from bm25s.stopwords import STOPWORDS_EN
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval import Bm25
+from dr_lib.retrieval import Bm25, cut_texts
+from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 
 FOREST = "run running runner fox foxes dog dogs lake lakes river bridge bridges old older tree trees moon sun star"
 WORDS = FOREST.split()
@@ -165,3 +166,24 @@ def test_search_equals_the_formula_over_random_corpora_with_ties(monkeypatch, tm
             assert all((-a, r) < (-c, s) for a, r, c, s in zip(scores, rows, scores[1:], rows[1:], strict=False))
             left = np.setdiff1d(np.flatnonzero(wanted > 0), rows)
             assert all(row > rows[-1] for row in left if whole[row] == whole[rows[-1]])
+
+
+@pytest.mark.parametrize("mode", ["pair", "joined", "none"])
+def test_cut_texts_are_what_an_encoder_reads(mode, tmp_path):
+    rng, words = (
+        np.random.default_rng(3),
+        ["retrieval", "of", "unbelievably", "long-winded", "passages,", "naïve", "ones;", "3.14", "(tokenisation)"],
+    )
+    text = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 60, 200)]
+    title = [" ".join(rng.choice(words, size)) for size in rng.integers(0, 20, 200)]
+    passages, tokenizer = datasets.Dataset.from_dict({"title": title, "text": text}), load_tokenizer("embedded")
+    layout = Layout(passage_length=24, title=mode)
+    cut = cut_texts(passages[:], tokenizer, layout)
+    assert sum(short != long for short, long in zip(cut["text"], text, strict=True)) > 50
+    rows = np.arange(len(text))
+    whole = TokenStore.build(passages, tokenizer, tmp_path / "whole").batch(rows, **layout.passages)
+    again = datasets.Dataset.from_dict({"title": cut["title"] if mode != "none" else [""] * 200, "text": cut["text"]})
+    short = TokenStore.build(again, tokenizer, tmp_path / "cut").batch(rows, max_length=512, title=mode)
+    for row in rows:
+        ids = [batch.input_ids[row][batch.attention_mask[row] == 1].tolist() for batch in (whole, short)]
+        assert ids[0] == ids[1]
