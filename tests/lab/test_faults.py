@@ -1,10 +1,10 @@
 """Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`; counts by -rP.
 
-A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import functools
-import of torch.
+A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import of torch.
 What is compared is the record, which holds every score and the digest of all weights.
 """
 
+import functools
 import multiprocessing
 import os
 import random
