@@ -34,9 +34,10 @@ def notebooks():
     sources = {}
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
         source = "\n".join("".join(cell["source"]) for cell in read_json(path)["cells"] if cell["cell_type"] == "code")
-        sources |= dict.fromkeys(re.findall(r'"([a-z_]+/[a-z0-9-]+)"', source), source)
-        if "lab.zero_shot(" in source:
-            sources["evaluation/zero-shot"] = source
+        studies = {*re.findall(r'"([a-z_]+/[a-z0-9-]+)"', source)}
+        studies |= {"evaluation/zero-shot"} if path.stem == "zero_shot" else set()
+        for study in studies:  # several pages may show one study
+            sources[study] = f"{sources.get(study, '')}\n{source}"
     return sources
 
 
@@ -107,6 +108,15 @@ def test_every_table_and_figure_has_a_page_or_a_planned_one(notebooks):
             assert table.planned in PLANNED["pages"], (key, table.id)
     missing = [f"{key} {table.id}" for key, table in tables if table.planned]
     print(f"{len(missing)} of {len(tables)} tables and figures have no page yet: {', '.join(missing)}")
+
+
+def test_the_page_of_every_table_and_figure_is_in_the_book_and_its_opener_leads_there():
+    chapters = (ROOT / "_toc.yml").read_text(encoding="utf-8").split()
+    for key, paper in load_papers().items():
+        opener = (ROOT / "book" / "papers" / f"{key}.md").read_text(encoding="utf-8")
+        for page in sorted({table.page for table in paper.tables if table.page}):
+            assert page in chapters, (key, page)
+            assert f"<../{page}>`" in opener or f"{{doc}}`../{page}`" in opener, (key, page)
 
 
 def test_a_page_that_is_written_is_planned_no_longer():
