@@ -62,6 +62,15 @@ def parser() -> argparse.ArgumentParser:
     base("recipe", type=Path, help="for instance notebooks/scales/base-2x128.yaml")
     base("--to", type=Path, help="also copy model and record to this folder")
 
+    pretrain = command("pretrain", pretrain_base)
+    pretrain("collection", help="the passages; queries are not needed")
+    pretrain("--base", default="embedded", help="masked LM to start from: a folder or a name on the hub (default: embedded)")
+    pretrain("--objective", default="retromae", help="pre-training method (default: retromae)")
+    pretrain("--steps", type=int, required=True, help="updates of the weights")
+    pretrain("--to", type=Path, required=True, help="the new folder")
+    pretrain("-p", "--parameter", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help="any key of a recipe")
+    pretrain("--time-budget", type=float, metavar="MINUTES", help="stop after so long; the same command goes on (status 75)")
+
     publish = command("publish", publish_records)
     publish("study", help="for instance simlm/table08")
     publish("--scale", required=True)
@@ -116,6 +125,28 @@ def train_base(options: argparse.Namespace) -> None:
     from dr_lib.lab.base import BaseRecipe, build_base
 
     print(build_base(BaseRecipe.load(options.recipe), to=options.to))
+
+
+def pretrain_base(options: argparse.Namespace) -> int:
+    """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
+    import yaml
+
+    from dr_lib.lab import CollectionSettings, Recipe
+    from dr_lib.report import TimeIsUpError, pretrain
+
+    recipe = Recipe(
+        collection=CollectionSettings(name=options.collection, allow_duplicates=True),
+        base=options.base,
+        objective=options.objective,
+        pretraining={"steps": options.steps},
+    )
+    recipe = recipe.with_(**{key: yaml.safe_load(value) for key, value in options.parameter})
+    try:
+        print("\n".join(str(path) for path in pretrain(recipe, options.to, minutes=options.time_budget)))
+    except TimeIsUpError as unfinished:
+        print(unfinished, file=sys.stderr)
+        return 75  # what sysexits.h calls "try again"
+    return 0
 
 
 def publish_records(options: argparse.Namespace) -> None:

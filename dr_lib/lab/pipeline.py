@@ -17,6 +17,7 @@ from dr_lib.collections import Collection, dialogue_file
 from dr_lib.errors import InputError
 from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample, open_writer
 from dr_lib.lab.recipe import Recipe
+from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage
 from dr_lib.training import Finetuning, TrainSettings
@@ -91,19 +92,23 @@ class Pipeline:
             layout = layout.model_copy(update={"query_length": 32, "query_side": "right"})
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
-        made = objectives.pretrained(
-            self.base.model,
-            self.passages(self.corpus),
-            self.corpus,
-            self.generator.model if self.generator else None,
-            {material: whole.material(material, **params) for material, params in settings.materials().items()},
-            method=method,
-            settings=settings,
-            training=recipe.pretraining,
-            layout=layout,
-            dropout=recipe.dropout,
-            seed=recipe.seed,
-        )
+        arguments = {
+            "start": self.base.model,
+            "passages": self.passages(self.corpus),
+            "collection": self.corpus,
+            "generator": self.generator.model if self.generator else None,
+            "materials": {name: whole.material(name, **params) for name, params in settings.materials().items()},
+            "settings": settings,
+            "training": recipe.pretraining,
+            "layout": layout,
+            "dropout": recipe.dropout,
+            "seed": recipe.seed,
+        }
+        beside = Path(self.base.model.place) / EXTRA_FILE if isinstance(self.base.model, Data) else None
+        if beside and beside.is_file():  # an earlier pre-training left its decoder and heads there
+            made = objectives.continued(Data.file(beside), method=method, arguments=arguments)
+        else:
+            made = objectives.pretrained(method=method, **arguments)
         return made.costs(self._writing_work(recipe.pretraining), f"{name} {self.base.shape.size}")
 
     @cached_property

@@ -26,7 +26,7 @@ from dr_lib.stages import Cache, Data, Estimates, Stage, spell_seconds
 from dr_lib.training import machine
 
 # Kinds of stages whose cost is in operations, and operations a second that training has reached
-COUNTED = ("base", "pretrained", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
+COUNTED = ("base", "pretrained", "continued", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
 BM25 = "BM25"
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's

@@ -1,6 +1,7 @@
 """Models: masked LMs and their states, the bottleneck's decoders, generator, dense and cross-encoder, writers."""
 
 from dr_lib.models.bert import (
+    EXTRA_FILE,
     LmHead,
     check_generator,
     check_tokenizer,

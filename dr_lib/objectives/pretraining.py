@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -56,6 +57,30 @@ def pretrained(
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
         models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
+
+
+@stage(resumable=True)
+def continued(folder: Path, beside: Path, *, method: type[Objective], arguments: Mapping[str, Any]) -> None:
+    """As `pretrained`, from a model that brings decoder and heads; the optimiser starts anew.
+
+    Args:
+        folder: where to write.
+        beside: the file of decoder and heads; where they are not those of `method`, its own are drawn.
+        method: the method.
+        arguments: all others of `pretrained`.
+    """
+    weights = models.load_extra(beside.parent)
+
+    class Continued(method):
+        """The method, its decoder and heads as they were left."""
+
+        def __init__(self, *given: Any):
+            super().__init__(*given)
+            if weights.keys() == self.extra_tensors().keys():
+                self.load_state_dict(weights, strict=False)
+
+    Continued.__name__ = method.__name__  # what the log is called by
+    pretrained.body(folder, method=Continued, **arguments)
 
 
 def assemble(

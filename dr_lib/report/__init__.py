@@ -15,6 +15,7 @@ from dr_lib.report.measured import (
     recorded_by_collection,
     recorded_studies,
 )
+from dr_lib.report.pretrain import TimeIsUpError, pretrain
 from dr_lib.report.tables import (
     Markup,
     badge,

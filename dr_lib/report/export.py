@@ -56,7 +56,7 @@ def export(
     target, collection = Path(to).expanduser(), collection or _trained_on(record)
     folders = [target / kind if len(models) > 1 else target for kind in models]
     for folder in folders:
-        _check_free(folder)
+        check_free(folder)
     for (kind, model), folder in zip(models.items(), folders, strict=True):
         title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
         _write(model, folder, f"{title} ({kind})", record, collection)
@@ -71,10 +71,10 @@ def _trained_on(record: Record | None) -> Collection | None:
         return None
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
     """Raise `InputError` if a folder holds anything but an earlier export: it would be lost."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    earlier = "README.md" in names and names & {"dense.json", "cross_encoder.json"}
+    earlier = "README.md" in names and names & {"dense.json", "cross_encoder.json", "recipe.yaml"}
     if folder.is_file() or (names and not earlier):
         raise InputError("is there already and is no exported model", where=folder, fix="Name a new folder.")
 
@@ -99,16 +99,14 @@ def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
     """
     model.save(folder)
     if isinstance(model, CrossEncoder):
-        longest = model.settings.length
         _add(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+        _cut_at(model.settings.length, folder)
     else:
-        longest = model.settings.passage_length
-        _write_modules(model, folder)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]  # the types tell a title from its text
-    _add(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
+        write_modules(model, folder)
 
 
-def _write_modules(encoder: DenseEncoder, folder: Path) -> None:
+def write_modules(encoder: DenseEncoder, folder: Path) -> None:
+    """Write the files by which sentence-transformers knows how an encoder's vectors are made and compared."""
     settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
     pooled = {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
     modes = {f"pooling_mode_{name}": name == pooled for name in POOLINGS}
@@ -132,6 +130,12 @@ def _write_modules(encoder: DenseEncoder, folder: Path) -> None:
     write_json(folder / "modules.json", modules)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": settings.passage_length, "do_lower_case": False})
     write_json(folder / "config_sentence_transformers.json", compared)
+    _cut_at(settings.passage_length, folder)
+
+
+def _cut_at(longest: int, folder: Path) -> None:
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]  # the types tell a title from its text
+    _add(folder / "tokenizer_config.json", model_max_length=longest, model_input_names=inputs)
 
 
 def _add(file: Path, **entries: Any) -> None:
@@ -180,8 +184,19 @@ def card(
     values |= {"licence": collection.licence if collection else UNKNOWN}
     values |= {"questions_by": collection.info.get("questions", "") if collection else ""}
     values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
-    functions = {"plain": plain, "fence": _fence, "rows": _rows}
-    return ModelCard.from_template(about, template_path=str(TEMPLATE), **values, **_origin(record), **functions)
+    return write_card(TEMPLATE, about, values | _origin(record))
+
+
+def write_card(template: Path, about: ModelCardData, values: dict[str, Any]) -> ModelCard:
+    """A card of a template, which gets the functions that make Markdown of values."""
+    markup = {"plain": plain, "fence": _fence, "rows": _rows}
+    return ModelCard.from_template(about, template_path=str(template), **values, **markup)
+
+
+def made_on(facts: dict[str, Any], commit: dict[str, Any]) -> dict[str, str]:
+    """Machine and commit as a card names them."""
+    machine = ", ".join([str(facts.get("cpu")), *(facts.get("gpus") or [])])
+    return {"machine": machine, "commit": f"{commit.get('id')}{' with changes' if commit.get('changed') else ''}"}
 
 
 def _origin(record: Record | None) -> dict[str, Any]:
@@ -197,8 +212,7 @@ def _origin(record: Record | None) -> dict[str, Any]:
         "passages": data["passages"],
         "training queries": data["train_queries"],
         "seed": record.seed,
-        "machine": ", ".join([str(record.machine.get("cpu")), *(record.machine.get("gpus") or [])]),
-        "commit": f"{record.commit.get('id')}{' with changes' if record.commit.get('changed') else ''}",
+        **made_on(record.machine, record.commit),
         "made": record.created,
     }
     scores = {f"{name}, %": spell(mean_intervals({"": [record]}, name)[""]) for name in record.means}

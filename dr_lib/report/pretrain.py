@@ -1,0 +1,136 @@
+"""A masked LM pre-trained on one's own passages, for this library and for others: `python -m dr_lib pretrain`.
+
+The folder opens unchanged in transformers (`AutoModel`, `AutoModelForMaskedLM`) and sentence-transformers; decoder and
+heads lie beside the weights, so that pre-training can go on. Page of the book: practice/pretrain.
+"""
+
+import _thread
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+
+from dr_lib import objectives
+from dr_lib.errors import InputError
+from dr_lib.files import fresh_folder, write_text
+from dr_lib.lab import Cache, Pipeline, Recipe, Stage, commit
+from dr_lib.lab.pipeline import check_length
+from dr_lib.models import EXTRA_FILE, DenseEncoder
+from dr_lib.report.export import check_free, made_on, references, write_card, write_modules
+from dr_lib.training import TrainLog, machine
+
+READ = ("collection", "base", "generator", "title", "passage_length", "dropout", "objective", "pretraining", "seed")
+TEMPLATE = Path(__file__).with_name("pretrained.md")
+
+
+class TimeIsUpError(RuntimeError):
+    """The time budget ended before the training did; the message says how far it got."""
+
+
+def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, cache: Cache | None = None) -> list[Path]:
+    """Pre-train a recipe's base model on its collection and write what other toolkits open.
+
+    Args:
+        recipe: collection (no queries are needed, unless the method reads some), base, objective and pre-training.
+        to: the new folder; one that an earlier call wrote is replaced. Where a method trains two encoders, each gets a
+            folder below it.
+        minutes: time budget; a later call with the same recipe goes on where this one stopped.
+        cache: where the stages are kept.
+
+    Returns:
+        The folders written.
+
+    Raises:
+        InputError: nothing to train, a base or collection that cannot be opened, or `to` holds something else.
+        TimeIsUpError: the training is not finished.
+    """
+    target, cache = Path(to).expanduser(), cache or Cache()
+    for folder in (target, target / "query-encoder", target / "passage-encoder"):
+        check_free(folder)
+    pipeline = Pipeline(recipe, searches=False)
+    check_length(recipe.passage_length, pipeline.base, "passage_length")
+    made = pipeline.pretrained
+    if made is None:
+        raise InputError('"none" trains nothing', where="objective", fix="Name a method.")
+    done = _within(minutes, cache, made)
+    if done is None:
+        log = cache.root / f"{made.name}.partial" / "log.json"
+        step = TrainLog.load(log).step if log.is_file() else 0
+        raise TimeIsUpError(f"time is up at step {step:,} of {recipe.pretraining.steps:,}: the same command goes on")
+    sides = {"query-encoder": "model", "passage-encoder": "passage_model"}
+    two = (done / "passage_model").is_dir()
+    folders = {target / side: done / name for side, name in sides.items()} if two else {target: done / "model"}
+    for folder, source in folders.items():
+        _write(source, folder, pipeline, TrainLog.load(done / "log.json"))
+    return list(folders)
+
+
+def _within(minutes: float | None, cache: Cache, made: Stage) -> Path | None:
+    """The finished stage; None where the time was up before, for which the build is interrupted as by Ctrl-C."""
+    up = threading.Event()
+
+    def interrupt() -> None:
+        up.set()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(60 * (minutes or 0), interrupt)
+    timer.daemon = True
+    try:
+        if minutes is not None:
+            timer.start()
+        return cache.get(made)
+    except KeyboardInterrupt:
+        if up.is_set():
+            return None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:
+    """Write model, modules of sentence-transformers, log, recipe and card in one step."""
+    recipe = pipeline.recipe
+    with fresh_folder(folder) as draft:
+        shutil.copytree(model, draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        write_modules(DenseEncoder.from_pretrained(model, **recipe.layout.model_dump(), pooling=recipe.pooling), draft)
+        log.save(draft / "log.json")
+        text = yaml.safe_dump(_part(recipe), sort_keys=False, allow_unicode=True)
+        write_text(draft / "recipe.yaml", text)
+        _card(pipeline, log, text, (model / EXTRA_FILE).is_file()).save(draft / "README.md")
+
+
+def _part(recipe: Recipe) -> dict[str, Any]:
+    """What pre-training reads of a recipe: with materials, which other models may make, all of it."""
+    values = recipe.portable()
+    chosen = objectives.parameters(recipe.objective.name, **recipe.objective.params)
+    return values if chosen.materials() else {key: value for key, value in values.items() if key in READ}
+
+
+def _card(pipeline: Pipeline, log: TrainLog, recipe: str, beside: bool) -> ModelCard:
+    method, base, corpus = pipeline.recipe.objective.name, pipeline.base, pipeline.corpus
+    facts = {
+        "pre-training": method,
+        "base model": base.name,
+        "collection": corpus.name,
+        "digest of the collection": corpus.digest,
+        "passages": len(corpus.passages),
+        "steps": log.step,
+        "tokens read": log.tokens,
+        "loss in the last row of the log": round(log.rows[-1]["loss"], 4),
+        "seed": pipeline.recipe.seed,
+        **made_on(machine.machine_facts(), commit()),
+    }
+    about = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="fill-mask",
+        license="other",
+        license_name="see-licences-below",
+        tags=["sentence-transformers", "transformers", "dense-retrieval", "pre-training"],
+    )
+    values = {"name": f"{base.name}, pre-trained by {method} on {corpus.name}", "method": method, "facts": facts}
+    values |= {"recipe": recipe, "references": references(method), "licence": corpus.licence}
+    values |= {"beside": EXTRA_FILE if beside else ""}
+    return write_card(TEMPLATE, about, values)
