@@ -76,6 +76,12 @@ def parser() -> argparse.ArgumentParser:
     publish("--scale", required=True)
     publish("--collection", help="records on one collection only")
 
+    verify = command("verify", verify_record)
+    verify("record", type=Path, help="the file of a record")
+    verify("--margin", type=float, default=2.0, help="points of a mean that count as no difference (default: 2)")
+    verify("--collection", help="its collection's folder, where that is not found by its name")
+    verify("--to", type=Path, help="folder for the certificate (default: certificates in the cache)")
+
     export = command("export", export_model)
     export("model", nargs="?", type=Path, help="a record of this machine, or a folder with a saved model")
     export("--study", help="instead of a record: its study, for instance simlm/table08")
@@ -158,6 +164,16 @@ def publish_records(options: argparse.Namespace) -> None:
     if not found:
         raise InputError("no records", where=f"{options.study} at {options.scale}", fix="Run its notebook first.")
     print("\n".join(str(path) for path in publish(found)))
+
+
+def verify_record(options: argparse.Namespace) -> int:
+    """rebuild a run from its record and certify whether it comes out again"""
+    from dr_lib.lab.verify import GOOD, certificate_lines, verify
+
+    given = {"margin": options.margin / 100, "collection": options.collection, "to": options.to}
+    certificate = verify(options.record, **given)
+    print("\n".join(certificate_lines(certificate)))
+    return 0 if certificate["outcome"] in GOOD else 1
 
 
 def export_model(options: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ from teaching import load_plan, routes_page
 from dr_lib import collections, places
 from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, write_text
-from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
+from dr_lib.lab import SCALES, BaseRecipe, Record, certificates_root, ledger, load_certificates, load_records, recorded_folder
 from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
 from dr_lib.report.comparison import TIMED
 from dr_lib.report.measured import spell_data, spell_seeds
@@ -88,7 +88,10 @@ def status_page(to: Path) -> str:
         table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
-        " digests of the data and of every stage, the machine and the commit.",
+        " digests of the data and of every stage, the machine and the commit. `python -m dr_lib verify RECORD` rebuilds a run"
+        " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
+        " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
+        " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
         *[records_table(scale) for scale in SCALES],
     )
 
@@ -106,12 +109,14 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
 
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
-    columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made"]
-    rows = [_record_row(record) for record in load_records(recorded_folder(scale))]
+    columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
+    certificates = load_certificates(certificates_root())
+    rows = [_record_row(record, certificates) for record in load_records(recorded_folder(scale))]
     return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
 
 
-def _record_row(record: Record) -> list[Cell]:
+def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:
+    rebuilt = certificates.get((record.file_name, record.created), ())
     data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
         record.study,
@@ -120,10 +125,16 @@ def _record_row(record: Record) -> list[Cell]:
         f"{data['name']} ({data['digest'][:10]})",
         data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
-        (record.machine.get("gpus") or [str(record.machine.get("cpu"))])[0],
+        _chip(record.machine),
         str(record.commit.get("id") or "unknown")[:10] + (" (changed)" if record.commit.get("changed") else ""),
         record.created[:10],
+        "; ".join(f"{one['outcome']} on {_chip(one['machine'])}, {one['created'][:10]}" for one in rebuilt) or None,
     ]
+
+
+def _chip(facts: Mapping[str, Any]) -> str:
+    """The GPU of a machine, else its processor."""
+    return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
 FILTERS = ("paper", "verdict", "scale", "seeds", "answered by")

@@ -27,6 +27,7 @@ from dr_lib.evaluation.statistics import (
     average_interval,
     bootstrap_interval,
     bootstrap_intervals,
+    equivalence_test,
     holm,
     paired_difference,
     randomisation_tests,

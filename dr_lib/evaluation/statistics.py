@@ -214,6 +214,36 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
     return float((stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * np.sqrt(variance))
 
 
+def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05) -> tuple[Interval, float]:
+    """Two one-sided t-tests (Schuirmann 1987): whether a mean difference lies within a margin on either side of 0.
+
+    Args:
+        differences: `[queries]` or `[seeds, queries]`, at least two queries.
+        margin: the largest difference that does not matter, above 0, in the unit of the differences.
+        alpha: level of each test.
+
+    Returns:
+        The mean with its interval of level 1 - 2 alpha, which lies inside the margins where p < alpha; and p, the larger
+        of both.
+
+    Example:
+        >>> interval, p = equivalence_test(np.tile([0.01, -0.01], 50), margin=0.02)
+        >>> round(interval.high, 4), p < 0.05
+        (0.0017, True)
+    """
+    values = _seeded([differences])[0].mean(axis=0)
+    if len(values) < 2:
+        raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
+    if not margin > 0:
+        raise InputError(f"the margin is {margin}", where="margin", fix="Give a number above 0.")
+    mean, error, freedom = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1
+    if error == 0:
+        return Interval(mean, mean, mean, 1 - 2 * alpha), float(abs(mean) >= margin)
+    reach = float(stats.t.ppf(1 - alpha, freedom)) * error
+    p = float(stats.t.sf((margin - abs(mean)) / error, freedom))  # the larger p is that of the nearer margin
+    return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), p
+
+
 @dataclass(frozen=True)
 class AverageInterval:
     """An average over collections with its interval (zero-shot tables: CDMAE Table 3, MASTER Table 4).

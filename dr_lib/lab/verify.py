@@ -1,0 +1,128 @@
+"""Whether a record comes out again: the run is rebuilt from it alone, and a certificate says how the two compare.
+
+Equal weights are asked for first. Where they differ, as on another processor, the scores of the queries have to be
+equivalent: two one-sided tests on paired differences, within a margin that the certificate names. Page: reference/status.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dr_lib import places
+from dr_lib.errors import InputError
+from dr_lib.evaluation import equivalence_test, paired_difference
+from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.recipe import Recipe
+from dr_lib.lab.records import Record, load_record, slug
+from dr_lib.lab.study import Run, data_facts, execute
+from dr_lib.stages import Cache
+
+LEVEL = 0.05
+GOOD = ("equal", "equivalent")
+"""Outcomes that confirm a record."""
+
+
+def verify(
+    path: Path, *, margin: float = 0.02, collection: str | None = None, to: Path | None = None, cache: Cache | None = None
+) -> dict[str, Any]:
+    """Rebuild a run and certify how it compares with its record.
+
+    Args:
+        path: the record.
+        margin: the largest difference of a mean that counts as none (0.02 is two points of a hundred).
+        collection: place of the collection, where it is not found by its name.
+        to: folder for the certificate, default `certificates` in the cache; those of the book lie in `certificates_root()`.
+        cache: where everything is built anew; default a folder of its own, so that nothing that is there is trusted. A
+            run that was stopped goes on from it.
+
+    Returns:
+        The certificate, as `compare` gives it with machine, versions, commit and time; it holds no name or path.
+
+    Raises:
+        InputError: the record is broken, or what it was made from is not here or not the same.
+    """
+    record = load_record(path)
+    recipe = Recipe(**record.recipe)
+    if collection:
+        recipe = recipe.with_(collection=collection)
+    check_sources(record, data_facts(Pipeline(recipe)))
+    cache = cache or Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
+    rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
+    facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})
+    certificate = compare(record, rebuilt, margin) | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
+    machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
+    file = (to or places.cache_root() / "certificates") / f"{Path(record.file_name).stem}.{machine}.json"
+    write_json(file, certificate | {"checksum": json_digest(certificate)})
+    return certificate | {"file": str(file)}
+
+
+def check_sources(record: Record, found: dict[str, Any]) -> None:
+    """Raise `InputError` where a collection or model that a run was made from is another one today."""
+    for role, facts in record.data.items():
+        now = found.get(role, {})
+        if changed := [key for key in ("digest", "tokenizer", "key") if facts.get(key) != now.get(key)]:
+            problem = f"the {role} {facts.get('name')!r} is another one today ({changed[0]} differs)"
+            fix = "Check out the commit of the record, or name its collection's folder with --collection."
+            raise InputError(problem, where=record.file_name, fix=fix)
+
+
+def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
+    """How two runs of one recipe compare.
+
+    Returns:
+        `outcome`: "equal" where all weights have the recorded digests and every query its score (where nothing was
+        trained, the scores alone), "equivalent" where every measure is, else "not shown"; `weights`, training -> whether
+        they are equal (None: the record holds no digests); `measures`; `code`, what was made by other code.
+    """
+    known = {name: facts.get("weights") for name, facts in record.training.items()}
+    weights = {name: own and own == rebuilt.training[name].get("weights") for name, own in known.items()}
+    measures = {}
+    for name in record.means:
+        differences = paired_difference(rebuilt.measured, record.measured, name)
+        interval, p = equivalence_test(differences, margin, LEVEL)
+        ends = {"difference": interval.mean, "low": interval.low, "high": interval.high, "p": p}
+        measures[name] = {"recorded": record.means[name], "rebuilt": rebuilt.means[name]} | ends | {"same": not differences.any()}
+    equal = all(weights.values()) and all(one["same"] for one in measures.values())
+    shown = all(one["p"] < LEVEL for one in measures.values())
+    return {
+        "record": record.file_name,
+        "record_created": record.created,
+        "outcome": "equal" if equal else "equivalent" if shown else "not shown",
+        "margin": margin,
+        "weights": weights,
+        "measures": measures,
+        "code": sorted(kind for kind in record.code if record.code[kind] != rebuilt.code.get(kind)),
+    }
+
+
+def certificate_lines(certificate: dict[str, Any]) -> list[str]:
+    """A certificate in words."""
+    said = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
+    lines = [f"{certificate['record']}: {certificate['outcome']}"]
+    lines += [f"  weights of {name} {said[same]}" for name, same in certificate["weights"].items()]
+    for name, one in certificate["measures"].items():
+        recorded, rebuilt, difference, low, high = (
+            f"{100 * one[key]:.2f}" for key in ("recorded", "rebuilt", "difference", "low", "high")
+        )
+        means = f"{name}: recorded {recorded}, rebuilt {rebuilt}, difference {difference} [{low}, {high}]"
+        lines.append(f"  {means}, margin {100 * certificate['margin']:g}, p {one['p']:.2g}")
+    if certificate["code"]:
+        lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
+    return [*lines, f"certificate: {certificate['file']}"]
+
+
+def certificates_root() -> Path:
+    """Certificates that the book shows."""
+    return places.records_root().parent / "certificates"
+
+
+def load_certificates(folder: Path) -> dict[tuple[str, str], Sequence[dict[str, Any]]]:
+    """Certificates of a folder by the name and time of their record; an altered one raises `InputError`."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if json_digest({key: value for key, value in content.items() if key != "checksum"}) != content.get("checksum"):
+            raise InputError("altered since it was written (checksum differs)", where=path, fix="Remove it and verify again.")
+        found.setdefault((content["record"], content["record_created"]), []).append(content)
+    return found
