@@ -157,16 +157,41 @@ class Pipeline:
         return self.cross_encoder_on(self.mined_by(self.retriever2), self.retriever2, "listwise", self.recipe.seed)
 
     @cached_property
+    def late_interaction(self) -> Stage:
+        """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
+        recipe = self.recipe
+        made = training.late_interaction(
+            self.base.model,
+            self.passages(),
+            self.queries("train"),
+            self.collection,
+            self.bm25_negatives,
+            training=recipe.finetuning,
+            layout=recipe.layout,
+            dropout=recipe.dropout,
+            seed=recipe.seed,
+            **self._share,
+        )
+        return made.costs(1.5 * self.retriever1.cost, self.base.shape.size)
+
+    @property
+    def scorer(self) -> Stage:
+        """What re-ranks."""
+        return self.late_interaction if self.recipe.reranking.by else self.cross_encoder
+
+    @cached_property
     def teacher_negatives(self) -> Stage:
         """The negatives that the teacher reads and the distilled retriever learns from."""
         return self.mined_by(self.retriever2, self.recipe.distillation.teacher_negatives)
 
     @cached_property
     def teacher_scores(self) -> Stage:
-        """The re-ranker's scores of every positive and negative of the training queries."""
+        """The re-ranker's scores of every positive and negative of the training queries, or BM25's."""
+        if self.recipe.reranking.by == "bm25":
+            return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
         mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
         texts, pairs = self._tokens_for_scoring("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
-        made = retrieval.teacher_scores(self.cross_encoder, *texts, self.teacher_negatives, self.collection, **self._share)
+        made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
     @cached_property
@@ -268,8 +293,19 @@ class Pipeline:
         run = self.dense_run(self.retriever, split, options.depth, where)
         if self.recipe.final != "reranker":
             return run
+        if not self.recipe.reranking.weighted:
+            return self.reranked(run, split, where)
+        pairs = []
+        for one in (split, TUNING):
+            run = self.dense_run(self.retriever, one, options.depth, where)
+            pairs.append([run, self.reranked(run, one, where, rest=False)])
+        measured = {"tuning_split": TUNING, "measure": options.measures[0], "grade": options.grade}
+        return evaluation.fused(pairs[0], where, pairs[1], depth=options.depth, **measured)
+
+    def reranked(self, run: Stage, split: str, where: Collection, *, rest: bool = True) -> Stage:
+        """A run with its first passages in the re-ranker's order, the others below or left out."""
         texts, depth = self._tokens_for_scoring(split, where), self.recipe.reranking.depth
-        made = retrieval.reranked(run, self.cross_encoder, *texts, depth=depth)
+        made = retrieval.reranked(run, self.scorer, *texts, depth=depth, rest=rest)
         return made.costs(self.scoring_work(depth * len(where.qrels(split))))
 
     # Cross-encoders -------------------------------------------------------------------------------------------------

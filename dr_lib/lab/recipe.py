@@ -129,13 +129,19 @@ class MiningSettings(NegativesSettings):
 
 
 class RerankingSettings(Settings):
-    """How the re-ranker is used once `auxiliary.cross_encoder` has trained it.
+    """What re-ranks and teaches, and how it re-ranks.
 
     Args:
         depth: passages of retriever 2's ranking to re-rank; the others keep their order below (SimLM: 200).
+        by: None is the cross-encoder that `auxiliary.cross_encoder` trains on retriever 2's candidates. "late_interaction"
+            is trained as `finetuning` says from the base model with BM25's negatives, so that all methods share it.
+            "bm25" teaches with its scores and does not re-rank: a control of the distillation.
+        weighted: the order is that of a weighted sum with the retriever's scores, its weight chosen on the split dev.
     """
 
     depth: int = Field(default=200, gt=0)
+    by: Literal["late_interaction", "bm25"] | None = None
+    weighted: Literal[True] | None = None
 
 
 class PseudoLabelsSettings(Settings):
@@ -369,6 +375,8 @@ class Recipe(Settings):
             raise ValueError('evaluation.kind "checks" looks at a teacher: it needs final="distilled"')
         if self.retriever and (self.final == "reranker" or self.evaluation.kind not in ("search", "bm25", "similarity")):
             raise ValueError("a given retriever (key retriever) is searched with, and nothing else is done with it")
+        if self.final == "reranker" and self.reranking.by == "bm25":
+            raise ValueError('BM25 teaches (final="distilled") and does not re-rank: fuse with it by evaluation.fusion')
         if self.final == "reranker" and self.evaluation.kind in ("dialogue", "similarity"):
             raise ValueError(f'evaluation.kind "{self.evaluation.kind}" needs a retriever at the end, not a re-ranker')
         return self

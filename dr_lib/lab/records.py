@@ -276,7 +276,7 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
     if (found / "passage_model").is_dir():
         models = {"query-encoder": found / "model", "passage-encoder": found / "passage_model"}
     if record.recipe.get("final") == "reranker":
-        models["re-ranker"] = stage_folder(record, "cross_encoder", cache) / "model"
+        models["re-ranker"] = stage_folder(record, record.recipe["reranking"].get("by", "cross_encoder"), cache) / "model"
     return models
 
 

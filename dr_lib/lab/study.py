@@ -25,8 +25,9 @@ from dr_lib.lab.records import Record, commit, live_folder, load_records, traini
 from dr_lib.stages import Cache, Data, Estimates, Stage, spell_seconds
 from dr_lib.training import machine
 
+TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # whose logs a record holds
 # Kinds of stages whose cost is in operations, and operations a second that training has reached
-COUNTED = ("base", "pretrained", "continued", "retriever", "vectors", "cross_encoder", "reranked", "teacher_scores")
+COUNTED = ("base", "continued", *TRAINED, "vectors", "reranked", "teacher_scores")
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
 BM25 = "BM25"
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
@@ -58,7 +59,7 @@ def execute(run: Run, cache: Cache) -> Record:
     stages = pipeline.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
     trainings = {}
-    for name in ("pretrained", "retriever", "cross_encoder"):
+    for name in TRAINED:
         if name in stages and "log.json" in (files := manifests[name]["files"]):
             cache.check(folder := cache.folder(stages[name]))  # unread so far if what rests on it was there already
             weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}

@@ -1,4 +1,4 @@
-"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and cross-encoder, writers."""
+"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and cross-encoder, late interaction, writers."""
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
@@ -35,6 +35,14 @@ from dr_lib.models.dense import (
     open_encoder,
 )
 from dr_lib.models.generator import Generator
+from dr_lib.models.late_interaction import (
+    LateInteraction,
+    LateInteractionSettings,
+    Pieces,
+    TextPairs,
+    best_matches,
+    best_matches_of_pairs,
+)
 from dr_lib.models.writers import (
     CausalDecoding,
     Sampling,

@@ -1,7 +1,8 @@
-"""Re-ranking: a cross-encoder scores the first passages of a ranking anew; the rest keeps its order below them.
+"""Re-ranking: a scorer judges the first passages of a ranking anew; the rest keeps its order below them.
 
 SimLM section 4.1 (the first 200 passages, for NQ 100). The same scoring gives a teacher's scores for distillation and
-the probabilities behind PAIR's pseudo-labels. Page of the book: ideas/distillation.
+the probabilities behind PAIR's pseudo-labels. The scorer is a cross-encoder, or a late-interaction model, which reads
+each text once however many pairs it stands in. Page of the book: ideas/distillation.
 """
 
 from pathlib import Path
@@ -13,7 +14,8 @@ from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.models import CrossEncoder
+from dr_lib.models import CrossEncoder, LateInteraction, Pieces, TextPairs, best_matches_of_pairs
+from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.encode import evaluating
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
@@ -21,11 +23,13 @@ from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
 from dr_lib.training import Examples, TeacherScores, machine, training_examples
 
 PAIRS_AT_ONCE = 1 << 18  # sorted by length together
+COSINES_AT_ONCE = 1 << 23  # of late interaction, in memory together
+Scorer = CrossEncoder | LateInteraction
 
 
 def score_pairs(
-    cross_encoder: CrossEncoder,
-    crossing: QueryPassagePairs,
+    cross_encoder: Scorer,
+    crossing: QueryPassagePairs | TextPairs,
     query_rows: np.ndarray,
     passage_rows: np.ndarray,
     *,
@@ -52,6 +56,9 @@ def score_pairs(
         InputError: a score is not finite, or rows that the stores do not have.
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
+    if isinstance(cross_encoder, LateInteraction):
+        with evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
+            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title, progress)
     device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
     with (
         evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
@@ -72,8 +79,52 @@ def score_pairs(
     return scores
 
 
+def _match_pairs(
+    scorer: LateInteraction,
+    texts: TextPairs,
+    query_rows: np.ndarray,
+    passage_rows: np.ndarray,
+    budget: int,
+    title: str,
+    progress: bool,
+) -> np.ndarray:
+    """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with all pairs they are in."""
+    asked, places = np.unique(query_rows, return_inverse=True)
+    queries = _pieces(scorer, texts.queries, asked, texts.layout.queries, budget)
+    order = np.argsort(passage_rows, kind="stable")
+    passages, starts = np.unique(passage_rows[order], return_index=True)
+    ends, scores = np.append(starts[1:], len(order)), np.empty(len(order), np.float32)
+    lengths = texts.passages.lengths(**texts.layout.passages)[passages]
+    with tqdm(total=len(order), desc=title, unit="pair", disable=not progress) as bar:
+        for chosen in plan_by_length(lengths, budget, texts.layout.passage_length):
+            batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(scorer.head.weight.device)
+            found, counts = scorer(batch), ends[chosen] - starts[chosen]
+            pairs = order[np.concatenate([np.arange(starts[one], ends[one]) for one in chosen])]
+            own = np.repeat(np.arange(len(chosen)), counts)  # the place in the batch of each pair's passage
+            step = max(1, COSINES_AT_ONCE // (queries.read.shape[1] * found.read.shape[1]))
+            for start in range(0, len(pairs), step):
+                part, of = pairs[start : start + step], torch.from_numpy(own[start : start + step]).to(found.read.device)
+                asking = torch.from_numpy(places[part]).to(found.read.device)
+                with torch.autocast(found.vectors.device.type, enabled=False):
+                    matches = best_matches_of_pairs(Pieces(*(one[asking] for one in queries)), Pieces(*(one[of] for one in found)))
+                scores[part] = (matches / scorer.settings.temperature).cpu().numpy()
+            bar.update(len(pairs))
+    return scores
+
+
+def _pieces(scorer: LateInteraction, store: TokenStore, rows: np.ndarray, layout: dict, budget: int) -> Pieces:
+    """The pieces of some texts, all padded to the longest allowed."""
+    length, device = layout["max_length"], scorer.head.weight.device
+    vectors = torch.zeros(len(rows), length, scorer.settings.width, device=device)
+    read = torch.zeros(len(rows), length, dtype=torch.bool, device=device)
+    for chosen in plan_by_length(store.lengths(**layout)[rows], budget, length):
+        found = scorer(store.batch(rows[chosen], **layout).to(device))
+        vectors[chosen, : found.read.shape[1]], read[chosen, : found.read.shape[1]] = found
+    return Pieces(vectors, read)
+
+
 def rerank(
-    cross_encoder: CrossEncoder, ranking: Ranking, crossing: QueryPassagePairs, *, top: int = 200, **options: object
+    cross_encoder: Scorer, ranking: Ranking, crossing: QueryPassagePairs | TextPairs, *, top: int = 200, **options: object
 ) -> Ranking:
     """Order the first passages of each query by a cross-encoder's score.
 
@@ -105,7 +156,7 @@ def rerank(
 
 
 def score_candidates(
-    cross_encoder: CrossEncoder, crossing: QueryPassagePairs, query_rows: np.ndarray, rows: np.ndarray, **options: object
+    cross_encoder: Scorer, crossing: QueryPassagePairs | TextPairs, query_rows: np.ndarray, rows: np.ndarray, **options: object
 ) -> np.ndarray:
     """Scores `[queries, depth]` float32 of each query's passages, -inf where the row is -1; `options` of `score_pairs`.
 
@@ -124,7 +175,7 @@ def score_candidates(
 
 
 def score_examples(
-    cross_encoder: CrossEncoder, crossing: QueryPassagePairs, examples: Examples, **options: object
+    cross_encoder: Scorer, crossing: QueryPassagePairs | TextPairs, examples: Examples, **options: object
 ) -> TeacherScores:
     """A teacher's scores of all positives and listed negatives of training queries; `options` of `score_pairs`.
 
@@ -137,17 +188,19 @@ def score_examples(
 
 
 @stage()
-def reranked(folder: Path, run: Path, cross_encoder: Path, queries: Path, passages: Path, *, depth: int) -> None:
-    """`ranking/`: a run with its first `depth` passages in the cross-encoder's order, the others below as they were."""
-    encoder, pairs = open_scorer(cross_encoder, queries, passages)
+def reranked(folder: Path, run: Path, scorer: Path, queries: Path, passages: Path, *, depth: int, rest: bool = True) -> None:
+    """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below as they were, or left out."""
+    encoder, pairs = open_scorer(scorer, queries, passages)
     ranking = Ranking.open(run / "ranking")
+    if not rest:
+        ranking = Ranking(ranking.query_ids, ranking.rows[:, :depth], ranking.scores[:, :depth], ranking.passages)
     rerank(encoder, ranking, pairs, top=depth, tokens_per_batch=machine.encoding_budget()).save(folder / "ranking")
 
 
 @stage()
 def teacher_scores(
     folder: Path,
-    cross_encoder: Path,
+    scorer: Path,
     queries: Path,
     passages: Path,
     negatives: Path,
@@ -157,9 +210,24 @@ def teacher_scores(
     share_seed: int = 0,
 ) -> None:
     """`positives.npy` and `negatives.npy`: raw scores beside the training examples (`TeacherScores`)."""
-    encoder, pairs = open_scorer(cross_encoder, queries, passages)
+    encoder, pairs = open_scorer(scorer, queries, passages)
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
     score_examples(encoder, pairs, examples, tokens_per_batch=machine.encoding_budget()).save(folder)
+
+
+@stage()
+def bm25_teacher_scores(
+    folder: Path, index: Path, negatives: Path, collection: Collection, *, share: float | None = None, share_seed: int = 0
+) -> None:
+    """The same files with BM25's scores: a teacher that needs no training, to see whether learning from one works at all."""
+    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
+    texts, bm25 = collection.queries("train")["text"][:], Bm25.open(index / "index")
+    asked, listed = [texts[row] for row in examples.query_rows], examples.negatives >= 0
+    owners = np.arange(len(asked))
+    positives = bm25.pair_scores(asked, np.repeat(owners, examples.counts()), examples.positives)
+    scores = np.full(listed.shape, np.nan, np.float32)
+    scores[listed] = bm25.pair_scores(asked, np.repeat(owners, listed.sum(1)), examples.negatives[listed])
+    TeacherScores(positives, scores).save(folder)
 
 
 @stage()
@@ -172,7 +240,8 @@ def candidate_scores(folder: Path, cross_encoder: Path, queries: Path, passages:
     np.save(folder / "scores.npy", scores)
 
 
-def open_scorer(cross_encoder: Path, queries: Path, passages: Path) -> tuple[CrossEncoder, QueryPassagePairs]:
-    """A trained cross-encoder on this machine's device, and the pairs it reads."""
-    encoder = CrossEncoder.from_pretrained(cross_encoder / "model", device=machine.device())
+def open_scorer(scorer: Path, queries: Path, passages: Path) -> tuple[Scorer, QueryPassagePairs | TextPairs]:
+    """A trained scorer on this machine's device, and the pairs it reads."""
+    kind = LateInteraction if (scorer / "model" / "late_interaction.json").is_file() else CrossEncoder
+    encoder = kind.from_pretrained(scorer / "model", device=machine.device())
     return encoder, encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))

@@ -4,6 +4,7 @@ from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, Visits, gather_batch
 from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, retriever, untuned
 from dr_lib.training.examples import Examples, TeacherScores, distinct_rows, group_examples, hash64, text_hash, training_examples
+from dr_lib.training.late_interaction import LateInteractionTrainer, late_interaction
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work

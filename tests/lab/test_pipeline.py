@@ -154,12 +154,12 @@ def test_the_pipeline_of_simlms_figure_2(tiny_recipe):
     last, teacher = pipeline.retriever, pipeline.retriever.arguments["teacher"]
     assert last.arguments["start"].key == pipeline.pretrained.key
     assert last.arguments["negatives"].key == teacher.arguments["negatives"].key == pipeline.teacher_negatives.key
-    assert teacher.arguments["cross_encoder"].key == pipeline.cross_encoder.key
+    assert teacher.arguments["scorer"].key == pipeline.cross_encoder.key
     for made in (pipeline.cross_encoder.arguments["negatives"], pipeline.teacher_negatives):
         assert made.arguments["run"].arguments["encoder"].key == pipeline.retriever2.key
     reranked = Pipeline(tiny_recipe.with_(final="reranker"))
     assert reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
-    assert reranked.run.arguments["cross_encoder"].key == pipeline.cross_encoder.key
+    assert reranked.run.arguments["scorer"].key == pipeline.cross_encoder.key
 
 
 def test_answers_are_dropped_from_either_kind_of_negatives(own_recipe, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.models import CrossEncoder, save_masked_lm
+from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_masked_lm
 from dr_lib.retrieval import Ranking
 from dr_lib.retrieval.rerank import rerank, score_examples, score_pairs
 from dr_lib.tokens import TokenStore
@@ -46,6 +46,34 @@ def ranking():
     rows[2, 9:], rows[3, 3:], rows[4, :] = -1, -1, -1
     scores[rows < 0] = -np.inf
     return Ranking([f"q{row}" for row in range(5)], rows, scores)
+
+
+@pytest.fixture
+def late(tmp_path, tiny_bert, tiny_tokenizer):
+    save_masked_lm(tiny_bert(dropout=0.3), tiny_tokenizer, tmp_path)
+    return LateInteraction.from_pretrained(tmp_path, width=8, passage_length=24, query_length=8)
+
+
+def test_late_interaction_reads_each_text_once_and_scores_every_pair(stores, late, ranking, monkeypatch):
+    rng, (queries, passages) = np.random.default_rng(5), stores
+    crossing = late.crossing(queries, passages)
+    asked, rows = rng.integers(0, 5, 300), rng.integers(0, 40, 300)  # many pairs twice
+    late.train()
+    found = score_pairs(late, crossing, asked, rows, **OPTIONS)
+    assert late.training
+    late.eval()
+    monkeypatch.setattr(import_module("dr_lib.retrieval.rerank"), "COSINES_AT_ONCE", 500)
+    np.testing.assert_allclose(score_pairs(late, crossing, asked, rows, **OPTIONS), found, atol=1e-4)
+    with torch.inference_mode():
+        for query, row, score in zip(asked[:40], rows[:40], found[:40], strict=True):
+            one = late(queries.batch(np.array([query]), **crossing.layout.queries))
+            other = late(passages.batch(np.array([row]), **crossing.layout.passages))
+            np.testing.assert_allclose(best_matches(one, other).item() / late.settings.temperature, score, atol=1e-4)
+    assert len(score_pairs(late, crossing, asked[:0], rows[:0], **OPTIONS)) == 0
+    again = rerank(late, ranking, crossing, top=5, **OPTIONS)
+    present = again.rows[0, :5]
+    own = score_pairs(late, crossing, np.zeros(5, int), present, **OPTIONS)
+    assert (np.diff(own) <= 1e-4).all() and set(present) == set(ranking.rows[0, :5])
 
 
 def one_by_one(encoder, crossing, pairs):

@@ -1,0 +1,66 @@
+"""What re-ranks and teaches beside the cross-encoder: late interaction, a weighted sum, and BM25 as a control."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dr_lib import lab
+from dr_lib.errors import InputError
+from dr_lib.lab import Pipeline
+from dr_lib.models import LateInteraction
+from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.stages import Cache
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+def test_one_late_interaction_model_serves_all_methods(tiny_recipe):
+    keys = {
+        Pipeline(tiny_recipe.with_(objective=name, final="reranker", reranking__by="late_interaction")).scorer.key
+        for name in ("none", "mlm", "simlm")
+    }
+    assert len(keys) == 1
+
+
+def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_recipe, cache):
+    recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
+    record = lab.execute(lab.Run("own", "late", "smoke", recipe), cache)
+    assert record.training["late_interaction"]["steps"] == recipe.finetuning.steps
+    model = lab.models_of(record, cache)["re-ranker"]
+    assert LateInteraction.from_pretrained(model).settings.passage_length == recipe.passage_length
+    pipeline = Pipeline(recipe)
+    before = Ranking.open(cache.get(pipeline.dense_run(pipeline.retriever2, "test", recipe.evaluation.depth)) / "ranking")
+    after = Ranking.open(cache.get(pipeline.run) / "ranking")
+    for old, new in zip(before.rows, after.rows, strict=True):
+        assert set(old[: recipe.reranking.depth]) == set(new[: recipe.reranking.depth])
+        assert old[recipe.reranking.depth :].tolist() == new[recipe.reranking.depth :].tolist()
+
+
+def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chosen(tiny_recipe, cache):
+    recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction", reranking__weighted=True)
+    chosen = json.loads((cache.get(Pipeline(recipe).run) / "fusion.json").read_text())
+    assert chosen["scored"][str(chosen["weight"])] == max(chosen["scored"].values()) >= chosen["scored"]["0.0"]
+
+
+def test_bm25_teaches_with_its_own_scores(tiny_recipe, cache):
+    recipe = tiny_recipe.with_(objective="none", final="distilled", reranking__by="bm25")
+    pipeline = Pipeline(recipe)
+    folder, index = cache.get(pipeline.teacher_scores), Bm25.open(cache.get(pipeline.bm25_index()) / "index")
+    negatives = np.load(cache.get(pipeline.teacher_negatives) / "negatives.npy")
+    scores, asked = np.load(folder / "negatives.npy"), pipeline.collection.queries("train")["text"][:]
+    whole = index.search(asked, k=len(pipeline.collection.passages))
+    found = [dict(zip(rows, points, strict=True)) for rows, points in zip(whole.rows, whole.scores, strict=True)]
+    for query, (rows, own) in enumerate(zip(negatives, scores, strict=True)):
+        for row, score in zip(rows, own, strict=True):
+            assert np.isnan(score) if row < 0 else score == pytest.approx(found[query].get(row, 0), rel=1e-5)
+    record = lab.execute(lab.Run("own", "taught", "smoke", recipe), cache)
+    assert "cross_encoder" not in record.keys and record.means
+
+
+def test_bm25_is_no_re_ranker(tiny_recipe):
+    with pytest.raises(InputError, match="BM25 teaches"):
+        tiny_recipe.with_(final="reranker", reranking__by="bm25")
