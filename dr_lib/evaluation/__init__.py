@@ -3,7 +3,7 @@
 from dr_lib.evaluation.dialogue import DialogueSettings, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
 from dr_lib.evaluation.index_cost import IndexCost
-from dr_lib.evaluation.measures import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, scores
+from dr_lib.evaluation.measures import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, scores, unit_of
 from dr_lib.evaluation.nlu import (
     TASKS,
     NluSettings,

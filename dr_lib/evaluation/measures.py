@@ -51,6 +51,9 @@ KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
 
+AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms"}
+"""Measures in a unit of their own; all others are shares, shown in percent and points."""
+
 Qrels = Mapping[str, Mapping[str, int]]
 
 
@@ -186,6 +189,16 @@ def evaluate(
         scored = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)}
         values[name] = np.array([scored.get(query, 0.0) for query in qrels], np.float32)
     return Scores(list(qrels), values)
+
+
+def unit_of(measure: str) -> tuple[int, str]:
+    """What a value is multiplied by where it is shown, and the unit of a difference.
+
+    Example:
+        >>> unit_of("MRR@10"), unit_of("gigabytes")
+        ((100, 'points'), (1, 'GB'))
+    """
+    return (1, AMOUNTS[measure]) if measure in AMOUNTS else (100, "points")
 
 
 def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measure]:

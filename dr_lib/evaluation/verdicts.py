@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import stats
 
-from dr_lib.evaluation.measures import Scores
+from dr_lib.evaluation.measures import Scores, unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.evaluation.nlu import difference_draws
 from dr_lib.evaluation.papers import Check, Claim
@@ -301,16 +301,17 @@ def _join(states: Sequence[State], whole: bool) -> State:
 
 
 def _note(pairs: Sequence[PairResult]) -> str:
-    """Which comparisons contradict the claim or are open, and what could have been detected; differences in points (x 100)."""
+    """Which comparisons contradict the claim or are open, and what could have been detected."""
     words = []
     for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
         named = [f"{pair.better} over {pair.worse}" for pair in pairs if pair.state == state]
         if named:
             words.append(f"{len(named)} of {len(pairs)} pairs {verb}: {'; '.join(named)}.")
     if pairs:
-        least, most = (100 * f(pair.detectable for pair in pairs) for f in (min, max))
+        times, unit = unit_of(pairs[0].measure)
+        least, most = (times * f(pair.detectable for pair in pairs) for f in (min, max))
         size = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
-        words.append(f"Smallest difference detectable with power 0.8: {size} points.")
+        words.append(f"Smallest difference detectable with power 0.8: {size} {unit}.")
     return " ".join(words)
 
 

@@ -37,6 +37,6 @@ from dr_lib.lab.records import (
 )
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import status_lines
-from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, zero_shot
+from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, measured, zero_shot
 from dr_lib.lab.verify import certificate_lines, certificates_root, load_certificates, verify
 from dr_lib.stages import Cache, Data, Estimates, Part, Stage, code_digest, stage

@@ -92,8 +92,12 @@ class Pipeline:
             layout = layout.model_copy(update={"query_length": 32, "query_side": "right"})
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
+        begin, first = self.base.model, recipe.pretraining.first
+        if first:  # its decoder and heads are not kept: the second training makes its own
+            changes = {"pretraining__collection": first.model_dump(mode="json"), "pretraining__first": None}
+            begin = Pipeline(recipe.with_(few_shot=None, **changes)).pretrained / "model"
         arguments = {
-            "start": self.base.model,
+            "start": begin,
             "passages": self.passages(self.corpus),
             "collection": self.corpus,
             "generator": self.generator.model if self.generator else None,
@@ -104,7 +108,7 @@ class Pipeline:
             "dropout": recipe.dropout,
             "seed": recipe.seed,
         }
-        beside = Path(self.base.model.place) / EXTRA_FILE if isinstance(self.base.model, Data) else None
+        beside = Path(begin.place) / EXTRA_FILE if isinstance(begin, Data) else None
         if beside and beside.is_file():  # an earlier pre-training left its decoder and heads there
             made = objectives.continued(Data.file(beside), method=method, arguments=arguments)
         else:
@@ -322,8 +326,14 @@ class Pipeline:
         check_batch(self, settings.batch_queries, "auxiliary.cross_encoder.batch_queries")
         check_length(settings.length, self.reader, "auxiliary.cross_encoder.length")
         queries, passages = self._tokens_for_scoring("train", self.collection)
+        start = retriever / "model" if settings.start == "retriever" else self.reader.model
+        if settings.start not in (None, "retriever"):
+            if settings.model:
+                raise InputError("either model or start says where it begins", where="auxiliary.cross_encoder", fix="Drop one.")
+            start = Pipeline(self.recipe.with_(objective=settings.start)).start
+            start = start / "model" if isinstance(start, Stage) else start
         made = training.cross_encoder(
-            retriever / "model" if settings.start == "retriever" else self.reader.model,
+            start,
             passages,
             queries,
             self.collection,

@@ -93,10 +93,12 @@ class Pretraining(training.Pretraining):
     Args:
         collection: passages to pre-train on, where they are not those of the recipe's collection (SimLM Table 10, CDMAE
             Table 5).
+        first: passages that the same method is pre-trained on before, for as many steps (CDMAE Table 5: general text).
     """
 
-    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection"}  # the stage gets the passages
+    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection", "first"}  # the stage gets the passages
     collection: CollectionSettings | None = None
+    first: CollectionSettings | None = None
 
 
 class NegativesSettings(Settings):

@@ -5,6 +5,7 @@ Page of the book: reference/status.
 
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
+from dr_lib.evaluation import unit_of
 from dr_lib.lab.records import Record, commits_since, load_records
 from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 from dr_lib.training import DistilledBiEncoder
@@ -52,7 +53,7 @@ def damage_lines(cache: Cache) -> list[str]:
 
 def describe(record: Record) -> str:
     """One line: what was run on what, its means, when, and how far the code has moved on since."""
-    means = ", ".join(f"{measure} {100 * value:.1f}" for measure, value in record.means.items())
+    means = ", ".join(f"{measure} {unit_of(measure)[0] * value:.1f}" for measure, value in record.means.items())
     collection = record.data.get("collection", {}).get("name", "?")
     return (
         f"{record.scale} {record.study} {record.label!r} seed {record.seed} on {collection}: {means}; "

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
+from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import CollectionSettings, Recipe
@@ -86,8 +87,46 @@ def execute(run: Run, cache: Cache) -> Record:
         versions=versions_of(manifests.values()),
         machine={name: fact for name, fact in machine.machine_facts().items() if name != "versions"},
         commit=commit(),
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        created=now(),
     )
+
+
+def measured(study: str, label: str, recipe: Recipe, scores: Scores, collection: Mapping[str, Any], *, scale: str) -> Record:
+    """Save the record of numbers that a notebook computes by itself: sizes, times, statistics of masks.
+
+    Args:
+        study, label, scale: as of `Run`.
+        recipe: the settings that the numbers hold for.
+        scores: the values, and names of what was counted or timed.
+        collection: name of the text, and its digest and sizes where it has some.
+    """
+    facts = machine.machine_facts()
+    made_from = {"study": study, "label": label, "recipe": recipe.portable(), "collection": dict(collection)}
+    record = Record(
+        study=study,
+        label=label,
+        scale=scale,
+        seed=recipe.seed,
+        recipe=recipe.portable(),
+        recipe_digest=recipe.digest,
+        keys={"evaluation": json_digest(made_from)},
+        data={"collection": {"digest": json_digest(dict(collection)), **collection}},
+        scores=scores.to_dict(),
+        means={name: scores.mean(name) for name in scores.values},
+        training={},
+        seconds={},
+        versions=facts.pop("versions"),
+        machine=facts,
+        commit=commit(),
+        created=now(),
+    )
+    record.save(live_folder(scale))
+    return record
+
+
+def now() -> str:
+    """UTC time, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def versions_of(manifests: Any) -> dict[str, str]:
@@ -114,6 +153,8 @@ def data_facts(pipeline: Pipeline) -> dict[str, Any]:
     facts |= {"trained_on": _collection_facts(pipeline.collection, "train")} if task or options.on else {}
     if pipeline.corpus is not pipeline.collection:
         facts["pretrained_on"] = {"name": pipeline.corpus.name, "digest": pipeline.corpus.digest}
+    if first := pipeline.recipe.pretraining.first:
+        facts["pretrained_first_on"] = {"name": open_sample(first).name, "digest": open_sample(first).digest}
     facts["base"] = pipeline.base.facts()
     return facts | ({"generator": pipeline.generator.facts()} if pipeline.generator else {})
 

@@ -11,7 +11,7 @@ from statistics import median
 from IPython.display import HTML
 
 from dr_lib import places
-from dr_lib.evaluation import Claim, Interval, PairResult
+from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.lab import Record, answer
 from dr_lib.report.figures import Series, intervals, named
 from dr_lib.report.measured import (
@@ -175,7 +175,9 @@ class Comparison:
 
 def _pair(pair: PairResult, word: str) -> str:
     """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], leans held``."""
-    mean, low, high = (f"{100 * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
+    times, unit = unit_of(pair.measure)
+    mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
+    high += f" {unit}" if times == 1 else ""
     names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
     return f'<span class="pair">{names}: {mean} [{low}, {high}], {word}{html.escape(pair.state)}</span>'
 

@@ -162,7 +162,8 @@ class CrossEncoderTraining(Training):
 
     Args:
         model: name or folder of the encoder it starts from; None starts from the recipe's base model.
-        start: "retriever" starts from the trained encoder that found the candidates.
+        start: "retriever" starts from the trained encoder that found the candidates; the name of a pre-training method
+            from the encoder that it makes of the passages (SimLM Table 5).
         batch_queries: queries of one step.
         negatives: hard negatives scored beside each positive.
         length: longest pair of query and passage in pieces (SimLM: 192).
@@ -171,7 +172,7 @@ class CrossEncoderTraining(Training):
     """
 
     model: str | None = None
-    start: Literal["retriever"] | None = None
+    start: str | None = None
     steps: int = Field(default=20_000, gt=0)
     learning_rate: float = Field(default=3e-5, gt=0)
     batch_queries: int = Field(default=64, gt=0)

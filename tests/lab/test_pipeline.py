@@ -105,6 +105,27 @@ def test_pre_training_may_read_other_passages(tiny_recipe, beir_folder, tmp_path
     assert walked(itself).keys() == walked(tiny_recipe).keys()
 
 
+def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tmp_path):
+    beir_folder(tmp_path / "general", passages=30)
+    twice = Pipeline(tiny_recipe.with_(pretraining__first=str(tmp_path / "general")))
+    general = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "general")))
+    assert twice.pretrained.arguments["start"].stage.key == general.pretrained.key
+    assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
+
+
+def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
+    ranked = tiny_recipe.with_(final="reranker")
+    started = Pipeline(ranked.with_(auxiliary__cross_encoder__start="mlm"))
+    masked = Pipeline(tiny_recipe.with_(objective="mlm"))
+    assert started.cross_encoder.arguments["start"].stage.key == masked.pretrained.key
+    assert started.retriever.key == Pipeline(ranked).retriever.key  # which finds the candidates
+    base = Pipeline(ranked.with_(auxiliary__cross_encoder__start="none"))
+    assert base.cross_encoder.key != started.cross_encoder.key
+    assert base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
+    with pytest.raises(InputError, match="either model or start"):
+        _ = Pipeline(ranked.with_(auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm")).cross_encoder
+
+
 def test_a_generator_of_its_own_changes_only_methods_that_read_one(tiny_recipe):
     assert fresh(tiny_recipe, tiny_recipe.with_(generator="embedded")) == TRAINED
     masked = tiny_recipe.with_(objective="mlm")

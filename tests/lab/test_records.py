@@ -174,3 +174,12 @@ def test_a_record_of_an_unknown_scale_is_not_published(book):
     with pytest.raises(InputError, match=r"no scale 'huge'.*Known: gpu, laptop, paper, smoke"):
         publish([make_record(scale="huge")])
     assert not list(book.rglob("*.json"))
+
+
+def test_numbers_computed_in_a_notebook_have_a_record_too(tiny_recipe):
+    values = Scores(["a", "b"], {"gigabytes": np.array([27.0, 29.0])})
+    made = lab.measured("simlm/table03", "SimLM", tiny_recipe, values, {"name": "made", "passages": 9}, scale="smoke")
+    again = lab.measured("simlm/table03", "SimLM", tiny_recipe, values, {"name": "made", "passages": 9}, scale="smoke")
+    [found] = load_records(lab.live_folder("smoke"), "simlm/table03")
+    assert found.file_name == made.file_name == again.file_name  # measured again, it takes the place of the first
+    assert found.means == {"gigabytes": 28.0} and found.data["collection"]["name"] == "made"
