@@ -182,7 +182,7 @@ def _pair(pair: PairResult, word: str) -> str:
     return f'<span class="pair">{names}: {mean} [{low}, {high}], {word}{html.escape(pair.state)}</span>'
 
 
-def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -> HTML:
+def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "", *, trained: bool = True) -> HTML:
     """What a page shows in place of numbers: a card where nothing is measured, a folded line where smoke runs were made.
 
     Args:
@@ -191,8 +191,9 @@ def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "") -
         live: runs of this machine, shown or not.
         number: of configurations.
         caption: what would be shown.
+        trained: False where nothing is, so that it takes no more than a few minutes.
     """
-    parts = [] if presentable(runs) else [_not_measured(study, number, caption)]
+    parts = [] if presentable(runs) else [_not_measured(study, number, caption, trained)]
     if live and not presentable(live):
         parts.append(_smoke_line([record for own in live.values() for record in own]))
     return HTML("".join(part.data for part in parts))
@@ -210,12 +211,13 @@ def _smoke_line(records: Sequence[Record]) -> HTML:
     return folded(f"This build made {runs} at smoke scale in {spell_seconds(sum(stages.values()))}.", HTML(words))
 
 
-def _not_measured(study: str, number: int, caption: str) -> HTML:
+def _not_measured(study: str, number: int, caption: str, trained: bool = True) -> HTML:
     """A card in place of numbers: what measuring so many configurations costs, and the command that does it."""
     seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
     each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
     plural = "s" if number != 1 else ""
     words = f"{caption} {number} configuration{plural}{each}; shared stages are made once."
+    words = words if trained else f"{caption} Nothing is trained: a few minutes on two processor cores."
     command = f".venv/bin/papermill {page_of(study) or 'NOTEBOOK'}.ipynb out.ipynb -f notebooks/scales/laptop.yaml"
     return HTML(
         f'<div class="dr-card"><p><strong>Not measured yet.</strong> {html.escape(words)}</p>'

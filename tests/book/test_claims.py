@@ -17,6 +17,7 @@ COMING = {study for studies in PLANNED["pages"].values() for study in studies}
 COMPUTED = {  # labels that a notebook makes from numbers, by study
     "cdmae/figure04": {"1 hard, batch 64", "15 hard, batch 8"},
     "master/figure03": {f"{name}, {share}%" for name in ("MASTER", "SimLM") for share in (5, 10, 20, 50)},
+    "simlm/figure03": {f"{name}, {number:,} steps" for name in ("SimLM", "MLM") for number in (2000, 12000, 16000)},
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
     "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
 }
