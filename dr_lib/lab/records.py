@@ -225,6 +225,7 @@ def training_log(file: Path, points: int = 50) -> dict[str, Any]:
 
 EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
 """Names of the folders that an export of several models makes."""
+SAVED = {"retriever": ("dense.json",), "re-ranker": ("cross_encoder.json", "late_interaction.json")}
 TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 
 
@@ -321,8 +322,8 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     if place.is_file():
         record = load_record(place)
         return models_of(record, cache), record
-    for kind, settings in (("retriever", "dense.json"), ("re-ranker", "cross_encoder.json")):
-        if (place / settings).is_file():
+    for kind, settings in SAVED.items():
+        if any((place / file).is_file() for file in settings):
             return {kind: place}, None
     exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
     if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():

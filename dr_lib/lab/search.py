@@ -22,7 +22,7 @@ from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import open_checkpoint, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
-from dr_lib.models import CrossEncoder, open_encoder
+from dr_lib.models import open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
@@ -204,8 +204,7 @@ def vectors_of(collection: Collection, folder: Path) -> Stage:
 
 def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:
     """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
-    check_model(folder, "cross_encoder.json")
-    scorer = CrossEncoder.from_pretrained(folder, device=machine.device())
+    scorer = retrieval.load_scorer(folder)
     passage_tokens = tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer)
     passages = TokenStore.open(cache.get(passage_tokens) / "store")
 
@@ -219,7 +218,7 @@ def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callabl
     return search
 
 
-def query_store(queries: Sequence[str], model: CrossEncoder, folder: Path) -> TokenStore:
+def query_store(queries: Sequence[str], model: retrieval.Scorer, folder: Path) -> TokenStore:
     """The queries as tokens of a model's tokenizer."""
     rows = datasets.Dataset.from_dict({"text": list(queries)})
     return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)

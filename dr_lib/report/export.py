@@ -53,6 +53,10 @@ def export(
         models, record = models_of(source), source
     else:
         models, record = open_models(Path(source).expanduser())
+    for kind, model in models.items():
+        if (model / "late_interaction.json").is_file():
+            fix = "Use its folder as it is: dr_lib search --reranker opens it."
+            raise InputError(f"the {kind} is a late-interaction model, which sentence-transformers lacks", where=model, fix=fix)
     target, collection = Path(to).expanduser(), collection or _trained_on(record)
     folders = [target / kind if len(models) > 1 else target for kind in models]
     for folder in folders:

@@ -242,6 +242,19 @@ def candidate_scores(folder: Path, cross_encoder: Path, queries: Path, passages:
 
 def open_scorer(scorer: Path, queries: Path, passages: Path) -> tuple[Scorer, QueryPassagePairs | TextPairs]:
     """A trained scorer on this machine's device, and the pairs it reads."""
-    kind = LateInteraction if (scorer / "model" / "late_interaction.json").is_file() else CrossEncoder
-    encoder = kind.from_pretrained(scorer / "model", device=machine.device())
+    encoder = load_scorer(scorer / "model")
     return encoder, encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
+
+
+def load_scorer(folder: Path) -> Scorer:
+    """A saved scorer of either kind, on this machine's device.
+
+    Raises:
+        InputError: the folder holds neither, or what `from_pretrained` of its kind refuses.
+    """
+    kinds = {"cross_encoder.json": CrossEncoder, "late_interaction.json": LateInteraction}
+    for file, kind in kinds.items():
+        if (folder / file).is_file():
+            return kind.from_pretrained(folder, device=machine.device())
+    fix = "Give a re-ranker saved or exported by dr_lib."
+    raise InputError(f"neither {' nor '.join(kinds)} in this folder", where=folder, fix=fix)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dr_lib import lab
+from dr_lib import lab, report
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline
 from dr_lib.models import LateInteraction
@@ -38,6 +38,18 @@ def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_re
     for old, new in zip(before.rows, after.rows, strict=True):
         assert set(old[: recipe.reranking.depth]) == set(new[: recipe.reranking.depth])
         assert old[recipe.reranking.depth :].tolist() == new[recipe.reranking.depth :].tolist()
+
+
+def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_it_is_not(tiny_recipe, cache, tmp_path):
+    recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
+    folder = cache.get(Pipeline(recipe).late_interaction) / "model"
+    with pytest.raises(InputError, match="late-interaction model, which sentence-transformers lacks"):
+        report.export(folder, tmp_path / "out")
+    collection = lab.open_sample(recipe.collection)
+    searcher = lab.open_searcher(collection, reranker=folder, cache=cache)
+    asked = collection.queries("test")[0]["text"]
+    plain, better = ([hit.id for hit in hits] for hits in searcher.search([asked], 40)[0].hits.values())
+    assert set(plain) == set(better)
 
 
 def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chosen(tiny_recipe, cache):
