@@ -21,7 +21,7 @@ from teaching import load_plan, routes_page
 
 from dr_lib import collections, places
 from dr_lib.evaluation import STATES
-from dr_lib.files import read_json, write_text
+from dr_lib.files import read_json, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, certificates_root, ledger, load_certificates, load_records, recorded_folder
 from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
 from dr_lib.report.comparison import TIMED
@@ -30,7 +30,7 @@ from dr_lib.report.tables import Cell, link
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-FIRST_PAGE = ("extra/found/claims.inc", "extra/found/methods.inc")
+FIRST_PAGE = ("extra/found/papers.inc", "extra/found/methods.inc")
 """Parts of the first page, in the staged source of the book."""
 RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
@@ -60,17 +60,22 @@ def write_pages(to: Path) -> list[Path]:
         "reference/base-model.md": base_page(),
         "teaching/routes.md": routes_page(load_plan()),
     }
-    parts = zip(FIRST_PAGE, (counts_table(entries, "reference/claims.html").data, methods_figure().data), strict=True)
+    write_json(to / "extra" / "claims.json", entries)
+    parts = zip(FIRST_PAGE, (paper_cards(entries), methods_figure().data), strict=True)
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     write_explorer(to)
     return [to / name for name in pages]
 
 
-def _page(title: str, *parts: str | HTML) -> str:
-    """A MyST page; HTML stands in blocks of its own, without the blank lines that would end them."""
+def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
+    """A MyST page; HTML stands in blocks of its own, without the blank lines that would end them.
+
+    A wide one uses the margin, where a list of its headings would stand.
+    """
     blocks = [part.data.replace("\n", " ") if isinstance(part, HTML) else part for part in parts]
-    return f"# {title}\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
+    head = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n" if wide else ""
+    return f"{head}# {title}\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def status_page(to: Path) -> str:
@@ -93,6 +98,7 @@ def status_page(to: Path) -> str:
         " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
         " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
         *[records_table(scale) for scale in SCALES],
+        wide=True,
     )
 
 
@@ -153,13 +159,15 @@ def claims_page(entries: Sequence[Entry]) -> str:
         "All claims",
         "What the five papers claim about their tables and figures, in our words, and what our records say about each"
         " claim. The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib"
-        " ledger` prints them, with `--json` all that is known of each. Which records answer a claim is written down"
+        " ledger` prints them, with `--json` all that is known of each, as here:"
+        ' <a href="../claims.json" download>claims.json</a>. Which records answer a claim is written down'
         " beside it in `book/papers`: a *stand-in* is another comparison than the paper's own, and says what it cannot"
         " show. *Held in part* means that all pairs that were run hold, and that others were not run. A link leads to the"
         " page that runs the table.",
         counts_table(entries),
         HTML(_filter(entries)),
         *parts,
+        wide=True,
     )
 
 
@@ -182,12 +190,64 @@ def _filter(entries: Sequence[Entry]) -> str:
     return f"{form}<script>{FILTER_SCRIPT.read_text(encoding='utf-8')}</script>"
 
 
-def counts_table(entries: Sequence[Entry], to_page: str = "") -> HTML:
-    """How many claims of each paper came out how; `to_page` leads to the page of all claims."""
+IDEAS = {
+    "simlm": "Replace words on both sides of a bottleneck, recover the originals.",
+    "cdmae": "Hide the words that matter, and make the decoder's work hard.",
+    "dpr_paq": "Pre-train on 65 million generated questions.",
+    "master": "One encoder, five decoders with a task each.",
+    "pair": "Compare passages with passages, not only with the query.",
+}
+SEEN = {
+    "held": "held",
+    "held in part": "held",
+    "reversed": "reversed",
+    "one seed, held": "leaning held",
+    "one seed, held in part": "leaning held",
+    "one seed, reversed": "leaning reversed",
+    "one seed, inconclusive": "undecided",
+    "inconclusive": "undecided",
+    "not run": "not run",
+    "unanswerable": "cannot be seen here",
+}
+"""What the first page calls the state of a claim; of one seed, the way it leans."""
+
+
+def seen(entries: Sequence[Entry]) -> Counter[str]:
+    """How many claims stand how, in the order of `SEEN`."""
+    states = (f"one seed, {one['leans']}" if one["state"] == "one seed" else one["state"] for one in entries)
+    counts = Counter(SEEN[state] for state in states)
+    return Counter({name: counts[name] for name in SEEN.values() if counts[name]})
+
+
+def paper_cards(entries: Sequence[Entry]) -> str:
+    """The first page's summary: a card with a bar for each paper, and what was claimed, what held and what was not seen."""
+    cards = []
+    for key, idea in IDEAS.items():
+        counts = seen([entry for entry in entries if entry["paper"] == key])
+        words = ", ".join(f"{number} {name}" for name, number in counts.items())
+        bar = "".join(f'<i class="{name.replace(" ", "-")}" style="flex:{number}"></i>' for name, number in counts.items())
+        cards.append(
+            f'<a class="dr-paper" href="papers/{key}.html"><strong>{short_name(key)}</strong><span>{html.escape(idea)}</span>'
+            f'<span class="bar" role="img" aria-label="{words}">{bar}</span><small>{counts.total()} claims</small></a>'
+        )
+    counts = seen(entries)
+    judged = [entry for entry in entries if entry["state"] not in ("not run", "unanswerable")]
+    legend = "".join(f'<li><i class="{name.replace(" ", "-")}"></i>{number} {name}</li>' for name, number in counts.items())
+    seeds = Counter(len(entry["seeds"]) for entry in judged)
+    by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
+    words = f"{len(judged)} of {len(entries)} claims are judged: {by}. One seed can only lean; two decide."
+    return (
+        f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul>'
+        f'<p class="dr-note">{words} <a href="reference/claims.html">Every claim with its verdict</a></p>'
+    )
+
+
+def counts_table(entries: Sequence[Entry]) -> HTML:
+    """How many claims of each paper came out how."""
     rows: list[list[Cell]] = []
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         states = Counter(entry["state"] for entry in entries if key in (None, entry["paper"]))
-        name = link(short_name(key), f"{to_page}#{short_name(key).lower()}") if key else "all"
+        name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
         rows.append([name, states.total(), *(states[state] or None for state in STATES)])
     return table(["paper", "claims", *STATES], rows, caption="What our records say about the claims of the papers.")
 

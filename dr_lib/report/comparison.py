@@ -13,7 +13,7 @@ from IPython.display import HTML
 from dr_lib import places
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.lab import Record, answer
-from dr_lib.report.figures import Series, intervals, named
+from dr_lib.report.figures import Series, intervals, named, slopes
 from dr_lib.report.measured import (
     Pair,
     Runs,
@@ -98,13 +98,18 @@ class Comparison:
         return HTML("".join(part.data for part in parts))
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
-        """The same values as a figure, one panel per source; panels of one measure share their axis."""
+        """The same values as a figure: the order in the paper and here, then one panel per source with intervals.
+
+        Panels of one measure share their axis. The first figure leads the page in the book.
+        """
         exact = {label: Interval(value, value, value) for label, value in self.paper.items() if label in labels}
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
         for name, runs in (("recorded", self.recorded), ("live", self.live)):
             points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
             series.append(Series(name, name, points, f"{self.measure}, %"))
-        return intervals(series, labels, rows=rows, alt=f"Values by {rows}. {_in_words(series)}")
+        order = slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels) if self.runs else HTML("")
+        alt = f"Values by {rows}. {_in_words(series)}"
+        return HTML(order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data)
 
     def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.

@@ -111,12 +111,13 @@ def tick(label: str) -> str:
     return (name if len(name) <= 40 else name[:39] + "…").replace("$", r"\$")
 
 
-def show(draw: Callable[[Palette], Figure], alt: str) -> HTML:
+def show(draw: Callable[[Palette], Figure], alt: str, *, leading: bool = False) -> HTML:
     """Draw a figure for both backgrounds and return it as one piece of HTML.
 
     Args:
         draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot.
         alt: what the figure shows, for readers who do not see it.
+        leading: whether it is the page's result: the book then shows it at the top of the page.
 
     Returns:
         HTML with two embedded SVG images; nothing is loaded from elsewhere.
@@ -126,7 +127,7 @@ def show(draw: Callable[[Palette], Figure], alt: str) -> HTML:
         f'<img class="{name}"{hidden} alt="{text}" src="data:image/svg+xml;base64,{_svg(draw, palette)}">'
         for name, hidden, palette in (("only-light", "", LIGHT), ("only-dark", ' style="display:none"', DARK))
     )
-    return HTML(f'<div class="dr-figure">{images}</div>')
+    return HTML(f'<div class="dr-figure{" dr-leading" if leading else ""}">{images}</div>')
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette) -> str:
@@ -157,7 +158,9 @@ class Series:
     unit: str
 
 
-def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "") -> HTML:
+def intervals(
+    series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "", leading: bool = False
+) -> HTML:
     """Points with 95 % intervals: one panel per source, one line per configuration, colours by family where there are some.
 
     Args:
@@ -166,6 +169,7 @@ def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero
         alt: the figure in words.
         zero: draw a line at zero (for differences).
         rows: what the lines are, written beside the first panel.
+        leading: as of `show`.
     """
     filled = [one for one in series if one.points]
     kinds = set(map(family, labels))
@@ -199,7 +203,43 @@ def intervals(series: Sequence[Series], labels: Sequence[str], *, alt: str, zero
             figure.legend(dots, families, loc="outside lower center", ncols=2)
         return figure
 
-    return show(draw, alt)
+    return show(draw, alt, leading=leading)
+
+
+def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
+    """The order of the same configurations in two sources, best on top: where lines cross, they have changed places.
+
+    Args:
+        first, second: left and right; only places are drawn, so their levels and units may differ.
+        labels: the configurations; those that one source lacks are left out, and of fewer than two there is no figure.
+    """
+    shared = [label for label in labels if label in first.points and label in second.points]
+    sides = [sorted(shared, key=lambda label: one.points[label].mean) for one in (first, second)]
+    if len(shared) < 2:
+        return HTML("")
+
+    def draw(palette: Palette) -> Figure:
+        figure = Figure(figsize=(2.6, 0.6 + 0.27 * len(shared)))
+        axes = figure.subplots()
+        axes.axis("off")
+        for label in shared:
+            left, right = (side.index(label) for side in sides)
+            colour = palette.recorded if right > left else palette.live if right < left else palette.paper
+            axes.plot([0, 1], [left, right], "o-", color=colour, linewidth=2, markersize=5, clip_on=False)
+            ends = [f"{one.points[label].mean:.1f}" for one in (first, second)]
+            axes.text(-0.06, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
+            axes.text(1.06, right, f"{ends[1]}  {tick(label)}", ha="left", va="center", color=colour)
+        heads = (f"{one.name}: {one.unit}" for one in (first, second))
+        for x, side, head in zip((-0.06, 1.06), ("right", "left"), heads, strict=True):
+            axes.text(x, len(shared) - 0.2, head, ha=side, va="bottom", weight="bold")
+        return figure
+
+    orders = [
+        ", ".join(f"{named(label)} {one.points[label].mean:.1f}" for label in reversed(side))
+        for one, side in zip((first, second), sides, strict=True)
+    ]
+    alt = f"Order from best to worst. {first.name} ({first.unit}): {orders[0]}. {second.name} ({second.unit}): {orders[1]}."
+    return show(draw, alt, leading=True)
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:

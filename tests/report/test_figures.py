@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 from dr_lib import objectives
 from dr_lib.evaluation import Interval
-from dr_lib.report import Series, curves, figures, intervals, logged, named, training_curves
+from dr_lib.report import Series, curves, figures, intervals, logged, named, slopes, training_curves
 from dr_lib.report.figures import DARK, FAMILIES, LIGHT, NAMES, family, tick
 
 
@@ -61,6 +61,17 @@ def test_rates_have_the_colour_of_their_source(drawn):
     labels = ["30% / 50%", "no pre-training", "masked LM"]
     intervals([Series("live", "live", dict.fromkeys(labels, Interval(1, 0, 2)), "%")], labels, alt="x")
     assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {LIGHT.live} and not drawn[0].legends
+
+
+def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
+    sides = Series("paper", "paper", points(a=90, b=80, c=70), "%"), Series("recorded", "recorded", points(a=10, c=30, b=20), "%")
+    html = slopes(*sides, ["a", "b", "c", "unknown"]).data
+    lines = [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines]
+    assert lines == [(2, 0), (1, 1), (0, 2)] and "dr-leading" in html
+    colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
+    assert colours == [LIGHT.live, LIGHT.paper, LIGHT.recorded]
+    assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
+    assert slopes(*sides, ["a", "unknown"]).data == ""
 
 
 def test_a_figure_without_points_is_nothing():

@@ -5,9 +5,9 @@ import json
 import re
 
 import generated_pages
-from generated_pages import claims_page, counts_table, methods_figure
+from generated_pages import IDEAS, SEEN, claims_page, counts_table, methods_figure, paper_cards, seen
 
-from dr_lib.evaluation import load_papers
+from dr_lib.evaluation import STATES, load_papers
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
 ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None}
@@ -26,15 +26,27 @@ def entries():
 
 
 def test_counts_add_up_over_papers():
-    html = counts_table(entries(), "reference/claims.html").data
-    assert '<a href="reference/claims.html#dpr-paq">DPR-PAQ</a>' in html
+    html = counts_table(entries()).data
+    assert '<a href="#dpr-paq">DPR-PAQ</a>' in html
     assert html.count("<tr>") == 2 + len(load_papers())
     assert f'<td>all</td><td class="number">{len(entries())}</td><td class="number">1</td>' in html
 
 
+def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at_how_many_seeds():
+    made = [one | {"leans": one["state"]} for one in entries()]
+    made[1] |= {"state": "one seed", "leans": "reversed", "scale": "laptop", "seeds": [0]}
+    html = paper_cards(made)
+    assert {*IDEAS} == {*load_papers()} and {one.removeprefix("one seed, ") for one in SEEN} == {*STATES} - {"one seed"}
+    first = sum(one["paper"] == made[0]["paper"] for one in made)
+    assert f'aria-label="1 held, 1 leaning reversed, {first - 2} not run"' in html and html.count('dr-paper"') == 5
+    assert f"</i>{len(made) - 2} not run</li>" in html and f"2 of {len(made)} claims are judged: 1 by 1 seed, 1 by 2 seeds." in html
+    made[1]["leans"] = "held"  # another record, another page
+    assert "1 leaning held" in paper_cards(made) and seen(made)["leaning held"] == 1
+
+
 def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     page = claims_page(entries())
-    assert page.startswith("# All claims\n") and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
+    assert "\n# All claims\n" in page and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
     assert page.count("a &lt; b") == len(entries())
     assert "squad, laptop scale, 2 seeds; 1 of 3 pairs" in page and "told" in page
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1

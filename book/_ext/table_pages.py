@@ -1,0 +1,174 @@
+"""Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
+
+Below the title and the question come the claims of the paper with their verdicts, and the figure that leads the page
+(class `dr-leading`). Code is folded, save that of lessons and of a step by hand; the parameters, and what papermill put
+in their place, become one folded cell. Links lead to the notebook as it ran and to the paper's BibTeX; where
+`_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
+"""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from dr_lib import places
+from dr_lib.report import verdict_badge
+from dr_lib.report.measured import spell_seeds
+
+OPEN_CODE = ("notebooks/lessons/", "notebooks/evaluation/traps")
+"""Pages that teach by their code."""
+LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
+CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
+SHOWN = 3
+"""Claims in view; the others are folded."""
+
+Cell = dict[str, Any]
+Entry = Mapping[str, Any]
+
+
+def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "") -> dict[str, Any]:
+    """A notebook in the order in which its page shows it.
+
+    Args:
+        notebook: as nbformat stores it; it is changed.
+        page: its name in the book, "notebooks/simlm/table07_objectives".
+        entries: claims that the page is about, with their verdicts, as `lab.ledger` gives them.
+        links: HTML of what lies beside the page.
+    """
+    cells = _one_of_parameters(notebook["cells"])
+    if not page.startswith(OPEN_CODE):
+        _fold_code(cells)
+        figure, card = (_taken(cells, kind) for kind in (LEADING, CARD))
+        head, *rest = _text(cells[0]).split("\n\n", 2)
+        parts = [rest[0] if rest else "", claims_html(entries), figure, card, links, *rest[1:]]
+        cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
+    notebook["cells"] = cells
+    return notebook
+
+
+def _text(cell: Cell) -> str:
+    return "".join(cell["source"])
+
+
+def _tags(cell: Cell) -> list[str]:
+    return cell["metadata"].setdefault("tags", [])
+
+
+def _one_of_parameters(cells: Sequence[Cell]) -> list[Cell]:
+    """The notebook's parameters and those that papermill has put in, as one folded cell."""
+    merged: list[Cell] = []
+    for cell in cells:
+        if "injected-parameters" in cell["metadata"].get("tags", []) and merged:
+            given = _text(cell).removeprefix("# Parameters\n")
+            merged[-1]["source"] = f"{_text(merged[-1])}\n\n# This copy was executed with:\n{given}"
+        else:
+            merged.append(cell)
+    for cell in merged:
+        if "parameters" in cell["metadata"].get("tags", []):
+            _tags(cell).append("hide-input")
+            cell["metadata"]["mystnb"] = {"code_prompt_show": "Parameters, and how this copy was run"}
+    return merged
+
+
+def _fold_code(cells: Sequence[Cell]) -> None:
+    """Fold every code cell but those below a heading "by hand" that show something."""
+    by_hand = False
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            headings = re.findall(r"^#+ .*", _text(cell), re.MULTILINE)
+            by_hand = "by hand" in headings[-1] if headings else by_hand
+        elif ("remove-output" in _tags(cell) or not by_hand) and not {"hide-input", "hide-cell", "remove-input", "remove-cell"} & {
+            *_tags(cell)
+        }:
+            _tags(cell).append("hide-input")
+
+
+def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
+    """The first such part of the outputs, on one line, taken out of them."""
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            shown = "".join(output.get("data", {}).get("text/html", ""))
+            if part := kind.search(shown):
+                output["data"]["text/html"] = shown.replace(part[0], "", 1)
+                return part[0].replace("\n", "<br>")
+    return ""
+
+
+def claims_html(entries: Sequence[Entry]) -> str:
+    """The claims, each with its badge, and in one line what they were judged by; nothing where a page has none."""
+    if not entries:
+        return ""
+    several = len({entry["source"] for entry in entries}) > 1
+    items = [_claim(entry, several) for entry in entries]
+    judged = [entry for entry in entries if entry["scale"]]
+    data = {name: None for entry in judged for name in _listed(entry["collection"])}
+    seeds = sorted({len(entry["seeds"]) for entry in judged})
+    line = f"Judged on {', '.join(data)}, {judged[0]['scale']} scale, {spell_seeds(seeds[0])}" if judged else ""
+    line += f" to {seeds[-1]}" if len(seeds) > 1 else ""
+    parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]
+    if len(items) > SHOWN:
+        more = f"<summary>{len(items) - SHOWN} more</summary><ul>{''.join(items[SHOWN:])}</ul>"
+        parts.append(f'<details class="dr-folded">{more}</details>')
+    parts.append(f'<p class="dr-note">{html.escape(line)}.</p>' if line else "")
+    return f'<div class="dr-claims">{"".join(parts)}</div>'
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _claim(entry: Entry, source: bool) -> str:
+    """A claim with its badge; of one seed also which way it leans."""
+    badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
+    leans = f" leans {html.escape(entry['leans'])}" if entry["state"] == "one seed" else ""
+    about = f" <small>({html.escape(entry['source'])})</small>" if source else ""
+    return f"<li>{html.escape(entry['statement'])}{about} <span>{badge}{leans}</span></li>"
+
+
+def links_html(page: str, paper: str | None, repository: str = "") -> str:
+    """Links to the notebook as it ran, to the paper's BibTeX, and into a repository where there is one."""
+    up = "../" * page.count("/")
+    links = [(f"{up}_sources/{page}.ipynb", "notebook", "download")]
+    if paper and (entry := bibtex().get(paper)):
+        data = base64.b64encode(entry.encode()).decode()
+        links.append((f"data:text/plain;base64,{data}", "BibTeX", f'download="{paper}.bib"'))
+    if repository:
+        name = repository.removesuffix("/").removeprefix("https://github.com/")
+        links += [
+            (f"https://github.com/{name}/blob/main/{page}.ipynb", "source", ""),
+            (f"https://colab.research.google.com/github/{name}/blob/main/{page}.ipynb", "Colab", ""),
+            (f"https://mybinder.org/v2/gh/{name}/main?labpath={page}.ipynb", "Binder", ""),
+        ]
+    anchors = (f'<a href="{html.escape(target)}" {more}>{text}</a>' for target, text, more in links)
+    return f'<p class="dr-files">Take along: {" ".join(anchors)}</p>'
+
+
+@cache
+def bibtex() -> dict[str, str]:
+    """Key -> entry of the book's bibliography."""
+    text = (places.project_root() / "book" / "references.bib").read_text(encoding="utf-8")
+    return {key: entry for entry, key in re.findall(r"^(@\w+\{(\w+),.*?^\}\n)", text, re.MULTILINE | re.DOTALL)}
+
+
+def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
+    """Rearrange a notebook that is being read."""
+    if page.startswith("notebooks/") and Path(app.env.doc2path(page)).suffix == ".ipynb":
+        claims = Path(app.srcdir, "extra", "claims.json")
+        app.env.note_dependency(str(claims))
+        entries = [entry for entry in json.loads(claims.read_text(encoding="utf-8")) if entry["page"] == page]
+        paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
+        links = links_html(page, paper, app.config.book_repository)
+        source[0] = json.dumps(arrange(json.loads(source[0]), page, entries, links))
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Connect it; `book_repository` is the address of the project on GitHub, if it has one."""
+    app.add_config_value("book_repository", "", "env", str)
+    app.connect("source-read", begin_with_result)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

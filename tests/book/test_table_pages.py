@@ -1,0 +1,97 @@
+"""The page of a table begins with its result: claims, leading figure, folded code; and its tables can be taken along."""
+
+import re
+from pathlib import Path
+
+import pytest
+from browser import needs_chromium, visit
+from check_pages import ROOT
+from table_pages import arrange, bibtex, claims_html, links_html
+
+SCRIPT = ROOT / "book" / "_static" / "take_along.js"
+ENTRY = {"source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
+ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0]}
+
+
+def markdown(text: str) -> dict:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def code(text: str, *tags: str, html: str = "") -> dict:
+    output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
+    return {"cell_type": "code", "metadata": {"tags": [*tags]}, "source": text, "outputs": [output] if html else []}
+
+
+def notebook() -> dict:
+    figure = '<div class="dr-figure dr-leading"><img></div><div class="dr-figure"><img></div>'
+    cells = [
+        markdown("# Table\n\nWhat is asked.\n\n**In the records** something.\n\n| a |\n|---|"),
+        code("scale = 1", "parameters"),
+        code("# Parameters\nscale = 2", "injected-parameters"),
+        markdown("## One step by hand"),
+        code("step()"),
+        markdown("## Result"),
+        code("compare.figure()", html=figure),
+    ]
+    return {"cells": cells}
+
+
+def test_claims_and_the_leading_figure_come_behind_the_question():
+    cells = arrange(notebook(), "notebooks/simlm/x", [ENTRY], "<p>links</p>")["cells"]
+    top = cells[0]["source"]
+    order = ["# Table", "What is asked.", "a &lt; b", "dr-leading", "links", "**In the records**", "| a |"]
+    assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
+    assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
+
+
+def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
+    cells = arrange(notebook(), "notebooks/simlm/x", [])["cells"]
+    folded = {cell["source"]: "hide-input" in cell["metadata"]["tags"] for cell in cells if cell["cell_type"] == "code"}
+    assert folded == {"scale = 1\n\n# This copy was executed with:\nscale = 2": True, "step()": False, "compare.figure()": True}
+    lesson = arrange(notebook(), "notebooks/lessons/1_x", [])["cells"]
+    assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
+
+
+def test_where_nothing_is_measured_the_card_comes_to_the_top():
+    own = notebook()
+    own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
+    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    assert "Not measured yet" in cells[0]["source"] and cells[-1]["outputs"][0]["data"]["text/html"] == ""
+
+
+def test_claims_have_their_badges_and_say_what_judged_them():
+    html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"seeds": [0, 1]}])
+    assert html.count(">one seed</span>") == 3 and html.count(">stand-in</span>") == 3 and " leans held" in html
+    assert "<summary>1 more</summary>" in html and "Judged on squad, laptop scale, 1 seed to 2." in html
+    assert claims_html([]) == ""
+
+
+def test_links_lead_into_a_repository_only_where_there_is_one():
+    page = "notebooks/simlm/x"
+    assert not re.search(r"https?:", links_html(page, "simlm")) and "simlm.bib" in links_html(page, "simlm")
+    assert 'href="../../_sources/notebooks/simlm/x.ipynb" download' in links_html(page, None)
+    html = links_html(page, None, "https://github.com/some/where/")
+    assert re.findall(r'href="(https:[^"]*)"', html) == [
+        "https://github.com/some/where/blob/main/notebooks/simlm/x.ipynb",
+        "https://colab.research.google.com/github/some/where/blob/main/notebooks/simlm/x.ipynb",
+        "https://mybinder.org/v2/gh/some/where/main?labpath=notebooks/simlm/x.ipynb",
+    ]
+    assert bibtex()["simlm"].startswith("@inproceedings{simlm,") and bibtex()["simlm"].endswith("}\n")
+
+
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
+    table = (
+        '<div class="dr-table"><table><caption>50 % &amp; more</caption><tr><th>a, b</th><th class="number">MRR</th></tr>'
+        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[1.0, 2.0]</span></td></tr>'
+        '<tr><td>say "y"</td><td>&ndash;</td></tr></table></div><pre></pre>'
+    )
+    show = "const one = document.querySelector('table');"
+    show += "document.querySelector('pre').textContent = takeAlong.csv(one) + takeAlong.latex(one)"
+    (tmp_path / "page.html").write_text(f"<meta charset=utf-8><script>{SCRIPT.read_text()}</script>{table}<script>{show}</script>")
+    page = visit(tmp_path / "page.html", tmp_path / "profile", "--dump-dom").stdout
+    shown = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1].replace("&amp;", "&").replace("\r", "")
+    assert shown.startswith('"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,1.0,2.0\n"say ""y""",,,\n\\begin{table}')
+    assert "\\caption{50 \\% \\& more}" in shown and "  x\\_1 & 1.5 {\\small [1.0, 2.0]} \\\\\n" in shown
+    assert page.count('aria-label="Save this table as') == 2
