@@ -15,12 +15,14 @@ from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq, Reddit
 from dr_lib.objectives.pretraining import assemble, continued, pretrained
 from dr_lib.objectives.retromae import Retromae
+from dr_lib.objectives.rtd import Rtd
 from dr_lib.objectives.simlm import EncdecRtd, Simlm
 from dr_lib.objectives.spans import Bfs, Ict
 
 METHODS: dict[str, type[Objective]] = {
     "none": NoObjective,
     "mlm": Mlm,
+    "rtd": Rtd,
     "simlm": Simlm,
     "cdmae": Cdmae,
     "encdec_mlm": EncdecMlm,

@@ -25,6 +25,7 @@ from dr_lib.lab import Record
 NAMES = {
     "none": "no pre-training",
     "mlm": "masked LM",
+    "rtd": "replaced tokens (ELECTRA)",
     "simlm": "SimLM",
     "cdmae": "CDMAE",
     "encdec_mlm": "Enc-Dec MLM",
@@ -44,7 +45,7 @@ NAMES = {
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit pair",
-    "masked words alone": "mlm maskedlm",
+    "masked words alone": "mlm maskedlm rtd",
     "no pre-training": "none nopretraining bertbase bert bm25",
 }
 """Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""

@@ -19,6 +19,7 @@ CERTAIN = {
     "mlm": HIDDEN,
     "simlm": UNTOUCHED,
     "encdec_rtd": UNTOUCHED,
+    "rtd": {"rate": 0.0},
     "encdec_mlm": {"encoder_rate": 1.0, "decoder_rate": 1.0, "mask_policy": "mask"},
     "condenser": HIDDEN,
     "cocondenser": HIDDEN,

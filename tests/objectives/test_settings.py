@@ -13,6 +13,7 @@ CONDENSER = {"rate": 0.15, "skip_from": None, "head_layers": 2, "late_mlm": True
 PLAIN = {"temperature": 1.0, "normalise": False, "separate": None}
 DEFAULTS = {
     "mlm": {"rate": 0.15, "unit": "whole_word"} | BERT,
+    "rtd": {"rate": 0.15},
     "simlm": RATES | COPIED | {"mask_policy": "mask", "generator": "frozen", "generator_weight": 0.2},
     "encdec_mlm": RATES | COPIED | {"targets": "masked"},
     "encdec_rtd": RATES | COPIED | {"generator": "frozen"},
@@ -42,7 +43,7 @@ def test_defaults_are_the_papers(name):
 
 
 def test_unknown_method_is_refused_with_the_list():
-    with pytest.raises(InputError, match=r"no method 'simml'. Choose one of none, mlm, simlm"):
+    with pytest.raises(InputError, match=r"no method 'simml'. Choose one of none, mlm, rtd, simlm"):
         objectives.parameters("simml")
 
 

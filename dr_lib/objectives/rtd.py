@@ -1,0 +1,68 @@
+"""Replaced token detection (ELECTRA, Clark et al. 2020): what SimLM's Tables 1 and 5 start from. Page: ideas/bottleneck.
+
+A generator fills the gaps of a passage, and the encoder says of each token whether it is the original. Settled here: the
+generator is frozen, as in SimLM, where ELECTRA's learns beside the model; a token that was sampled again but equals the
+original counts as original. There is no bottleneck and no decoder; with both it is `encdec_rtd`.
+"""
+
+import copy
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from dr_lib import masking
+from dr_lib.models import Generator, ReplacedTokenHead, hidden_states, max_masked
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, report
+from dr_lib.tokens import TokenBatch
+
+
+class RtdSettings(MaskedSettings):
+    """Parameters of replaced token detection.
+
+    Attributes:
+        rate: share of tokens that the generator fills.
+        init_seed: of the head.
+    """
+
+    rate: float = Field(0.15, ge=0, le=1)
+    init_seed: int = Field(0, ge=0)
+
+
+class Rtd(MaskedObjective):
+    """Tell replaced tokens from original ones, at every position but special ones.
+
+    An accuracy below `1 - encoder_replaced` is less than calling every token original gives.
+
+    Attributes:
+        detector: the head; thrown away after pre-training. The masked-LM head is left as it was.
+    """
+
+    cites = ("clark2020",)
+    needs_generator: ClassVar[bool] = True
+    saved_beside: ClassVar[tuple[str, ...]] = ("detector",)
+    settings: RtdSettings
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: RtdSettings, generator_model: PreTrainedModel
+    ):
+        super().__init__(model, tokenizer, settings)
+        generator_model = copy.deepcopy(model) if generator_model is model else generator_model
+        self.generator = Generator(generator_model, self.special)
+        self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
+
+    def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """The mean binary cross-entropy over all tokens, and the share told right."""
+        batch, rate = self.maskable(batch), self.settings.rate
+        mask = masking.whole_word(batch, rate, generator)
+        hidden = self.hide(batch, mask, generator)
+        ids = self.generator.sample(batch, hidden, mask, generator, max_masked(mask, rate))
+        logits, replaced = self.detector(hidden_states(self.model, batch, ids)).float(), ids != batch.input_ids
+        counted = ~batch.special
+        losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        total = counted.sum().clamp(min=1)
+        found = Prediction((losses * counted).sum() / total, (((logits > 0) == replaced) & counted).sum() / total)
+        return report(found.loss, encoder=found, encoder_replaced=replaced.sum() / batch.attention_mask.sum())
