@@ -82,6 +82,10 @@ def parser() -> argparse.ArgumentParser:
     verify("--collection", help="its collection's folder, where that is not found by its name")
     verify("--to", type=Path, help="folder for the certificate (default: certificates in the cache)")
 
+    plan = command("plan", plan_runs)
+    plan("--hours", type=float, required=True, help="time to spend on a machine like that of the records")
+    plan("--scale", default="laptop", help="records to plan from (default: laptop)")
+
     export = command("export", export_model)
     export("model", nargs="?", type=Path, help="a record of this machine, or a folder with a saved model")
     export("--study", help="instead of a record: its study, for instance simlm/table08")
@@ -174,6 +178,13 @@ def verify_record(options: argparse.Namespace) -> int:
     certificate = verify(options.record, **given)
     print("\n".join(certificate_lines(certificate)))
     return 0 if certificate["outcome"] in GOOD else 1
+
+
+def plan_runs(options: argparse.Namespace) -> None:
+    """rank runs by the claims that they decide in an hour, and print what runs them"""
+    from dr_lib.lab.plan import plan, plan_lines
+
+    print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
 
 
 def export_model(options: argparse.Namespace) -> None:

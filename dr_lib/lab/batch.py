@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import distributions
 from pathlib import Path
 
+import yaml
 from tqdm import tqdm
 
 from dr_lib import places
@@ -191,8 +192,8 @@ def place_of(notebook: Path) -> Path:
 
 def papermill_command(notebook: Path, output: Path, settings: Path, parameters: Mapping[str, str]) -> list[str]:
     """The command that executes a notebook with this interpreter's kernel."""
-    given = [part for name, value in parameters.items() for part in ("-p", name, value)]
-    command = [sys.executable, "-m", "papermill", str(notebook), str(output), "-f", str(settings), *given]
+    given = json.dumps({name: yaml.safe_load(value) for name, value in parameters.items()})  # so that lists are lists
+    command = [sys.executable, "-m", "papermill", str(notebook), str(output), "-f", str(settings), "-y", given]
     return [*command, "--kernel", "python3", "--language", "python", "--no-progress-bar", "--log-output"]
 
 

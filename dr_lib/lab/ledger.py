@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from dr_lib.evaluation import AnsweredBy, Claim, Scores, Verdict, load_papers, verdict
+from dr_lib.evaluation.statistics import DRAWS
 from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything works, so they decide nothing
@@ -39,7 +40,12 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
 
 
 def answer(
-    claim: Claim, live: Sequence[Record] | None = None, *, scale: str | None = None, read: Callable = load_records
+    claim: Claim,
+    live: Sequence[Record] | None = None,
+    *,
+    scale: str | None = None,
+    read: Callable = load_records,
+    draws: int = DRAWS,
 ) -> tuple[Verdict, list[Record]]:
     """The verdict on a claim, and the records that it rests on.
 
@@ -48,6 +54,7 @@ def answer(
         live: judge by these runs, on whatever one collection they searched; None judges by the book's records.
         scale: of the book's records; None takes the largest that has any.
         read: (folder, study) -> records.
+        draws: resamples; a few hundred do for planning.
     """
     if claim.answered_by is None:
         return verdict(claim, {}), []
@@ -62,7 +69,7 @@ def answer(
     }
     whole = live is not None or scores.keys() == {*claim.answered_by.collections}
     records = [record for own in runs.values() for chosen in own.values() for record in chosen]
-    return (verdict(claim, scores), records) if whole else (verdict(claim, {}), [])
+    return (verdict(claim, scores, draws=draws), records) if whole else (verdict(claim, {}), [])
 
 
 def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = False) -> dict[str, dict[str, list[Record]]]:

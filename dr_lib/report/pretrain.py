@@ -1,7 +1,7 @@
 """A masked LM pre-trained on one's own passages, for this library and for others: `python -m dr_lib pretrain`.
 
 The folder opens unchanged in transformers (`AutoModel`, `AutoModelForMaskedLM`) and sentence-transformers; decoder and
-heads lie beside the weights, so that pre-training can go on. Page of the book: practice/pretrain.
+heads lie beside the weights, so that pre-training can go on. Page of the book: notebooks/pretrain.
 """
 
 import _thread

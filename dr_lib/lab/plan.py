@@ -1,0 +1,176 @@
+"""What to run next: sweeps ranked by the claims that they can be expected to decide in an hour.
+
+What a claim still needs follows from the ledger; what a run costs and how far seeds and queries scatter, from the records.
+A claim counts with the chance that its intervals will leave the border, where the differences seen so far are the best
+guess of the true ones. Page of the book: ideas/statistics.
+"""
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+from scipy.stats import norm
+
+from dr_lib import places
+from dr_lib.evaluation import Claim, Verdict, load_papers
+from dr_lib.evaluation.verdicts import POWER, UNTRAINED
+from dr_lib.lab.ledger import answer
+from dr_lib.lab.records import load_records, recorded_folder
+from dr_lib.stages import spell_seconds
+
+DECIDED = ("held", "held in part", "reversed")
+SEED_NOISE, SPREAD, ERROR, SECONDS = 0.007, 0.03, 0.012, 600.0
+"""Scores' spread from seed to seed, between methods and their standard error, and the cost of a run, where no record says."""
+DRAWS = 400  # resamples of a verdict: enough to rank
+HOPELESS = 0.05
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A study brought to a number of seeds.
+
+    Attributes:
+        study: its name.
+        seeds: how many each of its configurations will have.
+        runs: label, collection and seed of those that are missing.
+        seconds: what they will take.
+        claims: claim -> chance that it is decided afterwards.
+        gain: claims that it can be expected to decide, beyond those of what was chosen before.
+    """
+
+    study: str
+    seeds: int
+    runs: tuple[tuple[str, str, int], ...]
+    seconds: float
+    claims: dict[str, float]
+    gain: float = 0.0
+
+
+@dataclass
+class Plan:
+    """Sweeps in the order in which to run them, and the claims that none of them can decide, with the reason."""
+
+    scale: str
+    sweeps: list[Sweep] = field(default_factory=list)
+    hopeless: dict[str, str] = field(default_factory=dict)
+
+
+def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5), read: Callable = load_records) -> Plan:
+    """Choose sweeps for some hours of a machine like the one that the records were made on.
+
+    Args:
+        hours: what may be spent.
+        scale: of the records.
+        seeds: how many seeds a study may be brought to. With 1 a claim counts as decided by the way it leans.
+        read: (folder, study) -> records.
+    """
+    made, judged, result = defaultdict(dict), defaultdict(list), Plan(scale)
+    for claim in (claim for paper in load_papers().values() for claim in paper.claims):
+        if claim.answered_by is None:
+            result.hopeless[claim.id] = claim.unanswerable or "no study is named that answers it"
+            continue
+        found, _ = answer(claim, scale=scale, read=read, draws=DRAWS)
+        if (found.leans if min(seeds) == 1 else found.state) not in DECIDED:
+            judged[claim.answered_by.study].append((claim, found))
+    for study in judged:
+        for record in read(recorded_folder(scale), study):
+            made[study][record.label, record.data["collection"]["name"], record.seed] = sum(record.seconds.values())
+    typical = _typical([found for own in judged.values() for _, found in own])
+    usual = np.median([cost for own in made.values() for cost in own.values()] or [SECONDS])
+    options = {(study, n): _sweep(study, n, own, made[study], usual, typical) for study, own in judged.items() for n in seeds}
+    for study, own in judged.items():
+        for claim, found in own:
+            if max(options[study, n].claims[claim.id] for n in seeds) < HOPELESS:
+                size = ", ".join(f"{100 * abs(pair.interval.mean):.2f}" for pair in found.pairs)
+                result.hopeless[claim.id] = f"its differences ({size} points) are too small for these queries, whatever the seeds"
+            elif min(options[study, n].seconds for n in seeds) > 3600 * hours:
+                result.hopeless[claim.id] = f"{study} takes {spell_seconds(min(options[study, n].seconds for n in seeds))}"
+    chosen, left = {}, 3600 * hours
+    while True:
+        further = (_beyond(option, chosen) for option in options.values())
+        ranked = [one for one in further if one.gain > 0 and one.seconds <= left]
+        if not ranked:
+            return result
+        best = max(ranked, key=lambda one: one.gain / max(one.seconds, 1.0))
+        chosen[best.study], left = options[best.study, best.seeds], left - best.seconds
+        result.sweeps.append(best)
+
+
+def notebooks(study: str) -> list[str]:
+    """The notebooks that bear a study's name, whose last part may be the collection's."""
+    root = places.project_root()
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "notebooks").rglob("*.ipynb"))}
+    for named in (f'"{study}\\"', f'"{study.rpartition("-")[0]}-{{'):
+        if found := [path.relative_to(root).as_posix() for path, text in texts.items() if named in text]:
+            return found
+    return []
+
+
+def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: dict, usual: float, typical: tuple) -> Sweep:
+    """What a study still lacks to so many seeds, its cost, and the chance of each claim."""
+    needed = {(label, place) for label, place, _ in made}
+    for claim, _ in claims:
+        needed |= set(product(claim.answered_by.rows.values(), claim.answered_by.collections))
+    whole = [(*one, seed) for one in sorted(needed) for seed in range(1 if one[0] in UNTRAINED else seeds)]
+    runs = tuple(one for one in whole if one not in made)
+    mean = float(np.mean([*made.values()])) if made else usual
+    known = {one[:2]: cost for one, cost in made.items()}
+    seconds = sum(known.get(run[:2], mean) for run in runs)
+    chances = {claim.id: chance(found, 1 if not claim.trained else seeds, typical) for claim, found in claims}
+    return Sweep(study, seeds, runs, seconds, chances)
+
+
+def _beyond(option: Sweep, chosen: dict[str, Sweep]) -> Sweep:
+    """A sweep without what is chosen already."""
+    if (before := chosen.get(option.study)) is None:
+        return Sweep(**vars(option) | {"gain": sum(option.claims.values())})
+    runs = tuple(run for run in option.runs if run not in before.runs)
+    seconds = option.seconds - before.seconds
+    gain = sum(option.claims.values()) - sum(before.claims.values()) if seconds > 0 else 0.0
+    return Sweep(**vars(option) | {"runs": runs, "seconds": seconds, "gain": gain})
+
+
+def _typical(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
+    """Noise from seed to seed, spread of the differences and their standard error, as medians of what is known."""
+    noise = [one.seed_noise for one in verdicts if one.seed_noise]
+    pairs = [pair for one in verdicts for pair in one.pairs]
+    spread, error = [abs(pair.interval.mean) for pair in pairs], [pair.detectable / POWER for pair in pairs]
+    return tuple(float(np.median(own or [other])) for own, other in ((noise, SEED_NOISE), (spread, SPREAD), (error, ERROR)))
+
+
+def chance(found: Verdict, seeds: int, typical: tuple[float, float, float], level: float = 0.95) -> float:
+    """The chance that a claim is held or reversed once each of its rows has so many seeds.
+
+    The estimate of a difference moves as its noise from seed to seed shrinks from what it is to what it will be; a
+    difference that nobody has seen yet lies around 0.
+    """
+    noise, spread, error = typical
+    noise = 2 * (found.seed_noise or noise) ** 2
+    had, reach = max(found.fewest_seeds, 1), norm.ppf(1 - (1 - level) / 2 / max(found.comparisons, 1))
+    pairs = [(one.interval.mean, one.detectable / POWER, noise * max(1 / had - 1 / seeds, 0)) for one in found.pairs]
+    pairs += [(0.0, error, spread**2 + noise / seeds)] * max(found.comparisons - len(found.pairs), not found.pairs)
+    held = reversed_ = 1.0
+    for mean, known, moves in pairs:
+        queries = max(known**2 - (noise / had if had > 1 else 0), 1e-10)  # of one seed it holds no noise of seeds
+        border, width = reach * np.sqrt(queries + noise / seeds * (seeds > 1)), np.sqrt(moves) + 1e-6
+        held *= norm.cdf((mean - border) / width)
+        reversed_ *= 1 - norm.cdf((-mean - border) / width)
+    return float(held + (1 - reversed_))
+
+
+def plan_lines(made: Plan) -> list[str]:
+    """A plan in words, its commands last."""
+    lines = [
+        f"{one.gain / max(one.seconds, 1) * 3600:5.2f} claims an hour: {one.study} to {one.seeds} seeds, {len(one.runs)} runs, "
+        f"{spell_seconds(one.seconds)}, {one.gain:.1f} claims expected"
+        for one in made.sweeps
+    ]
+    lines += ["", f"no run decides {len(made.hopeless)} claims:", *(f"  {name}: {why}" for name, why in made.hopeless.items())]
+    for study, seeds in {one.study: one.seeds for one in made.sweeps}.items():
+        names = " ".join(shlex.quote(name) for name in notebooks(study))
+        command = f'python -m dr_lib batch {names} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
+        lines += ["", command if names else f"# {study}: its notebook is still to be written"]
+    return lines
