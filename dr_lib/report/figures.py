@@ -220,7 +220,7 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(2.6, 0.6 + 0.27 * len(shared)))
+        figure = Figure(figsize=(1.7, 0.6 + 0.27 * len(shared)))  # narrow: with its words it fits a phone
         axes = figure.subplots()
         axes.axis("off")
         for label in shared:
@@ -228,10 +228,10 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
             colour = palette.recorded if right > left else palette.live if right < left else palette.paper
             axes.plot([0, 1], [left, right], "o-", color=colour, linewidth=2, markersize=5, clip_on=False)
             ends = [f"{one.points[label].mean:.1f}" for one in (first, second)]
-            axes.text(-0.06, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
-            axes.text(1.06, right, f"{ends[1]}  {tick(label)}", ha="left", va="center", color=colour)
+            axes.text(-0.08, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
+            axes.text(1.08, right, f"{ends[1]}  {tick(label)}", ha="left", va="center", color=colour)
         heads = (f"{one.name}: {one.unit}" for one in (first, second))
-        for x, side, head in zip((-0.06, 1.06), ("right", "left"), heads, strict=True):
+        for x, side, head in zip((-0.08, 1.08), ("right", "left"), heads, strict=True):
             axes.text(x, len(shared) - 0.2, head, ha=side, va="bottom", weight="bold")
         return figure
 

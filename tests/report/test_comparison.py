@@ -135,4 +135,4 @@ def test_a_study_leads_to_the_notebook_that_runs_it():
     assert page_of("dpr_paq/table01") == "notebooks/dpr_paq/table01_qa"
     assert page_of("methods/pipeline-squad") == "notebooks/methods/pipeline"
     assert page_of("your_corpus/mine") == "notebooks/your_corpus"
-    assert page_of("simlm/table03") is None and page_of(None) is None
+    assert page_of("simlm/table99") is None and page_of(None) is None

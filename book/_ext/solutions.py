@@ -1,0 +1,45 @@
+"""Sphinx extension: the solution of an exercise, folded, with what its code prints when the book is built.
+
+    ```{solution}
+    print(2 + 2)
+    ```
+
+The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the build. The same is run by
+tests/book/test_solutions.py. Solutions take seconds, not minutes: no training.
+"""
+
+import contextlib
+import io
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+def run(code: str) -> str:
+    """What a solution prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "solution", "exec"), {"__name__": "solution"})
+    return printed.getvalue()
+
+
+class Solution(SphinxDirective):
+    """The directive."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Code and output between the tags of a `details` element."""
+        code = "\n".join(self.content)
+        parts = [nodes.literal_block(code, code, language="python")]
+        if shown := run(code).rstrip():
+            parts.append(nodes.literal_block(shown, shown, language="text"))
+        begin = nodes.raw("", '<details class="dr-folded"><summary>Solution</summary>', format="html")
+        return [begin, *parts, nodes.raw("", "</details>", format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register it."""
+    app.add_directive("solution", Solution)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
