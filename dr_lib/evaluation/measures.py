@@ -51,7 +51,7 @@ KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
 
-AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms"}
+AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms", "words": "words"}
 """Measures in a unit of their own; all others are shares, shown in percent and points."""
 
 Qrels = Mapping[str, Mapping[str, int]]

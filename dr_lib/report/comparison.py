@@ -158,7 +158,7 @@ class Comparison:
         return intervals(series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}")
 
     def verdicts(self, claims: Sequence[Claim]) -> HTML:
-        """The verdicts of the ledger; where the study has no records, the same by this machine's runs.
+        """The verdicts of the ledger; where the study has no records, its own claims are judged by this machine's runs.
 
         Args:
             claims: of one paper, e.g. `load_paper("simlm").claims_of("table8")`.
@@ -166,7 +166,8 @@ class Comparison:
         live = None if self.recorded else [record for own in self.runs.values() for record in own]
         rows: list[list[Cell]] = []
         for claim in claims:
-            found, records = answer(claim, live)
+            own = claim.answered_by and claim.answered_by.study == self.study
+            found, records = answer(claim, live if own else None)
             statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
             word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None

@@ -14,10 +14,19 @@ from dr_lib.lab import load_records, recorded_folder
 ROOT = places.project_root()
 PLANNED = read_yaml(ROOT / "book" / "papers" / "planned.yaml")
 COMING = {study for studies in PLANNED["pages"].values() for study in studies}
+METHODS = ("none", "Condenser", "coCondenser", "RetroMAE", "SimLM", "CDMAE", "MASTER")
 COMPUTED = {  # labels that a notebook makes from numbers, by study
     "cdmae/figure04": {"1 hard, batch 64", "15 hard, batch 8"},
+    "dpr_paq/figure02": {"3,000 pairs"},
     "master/figure03": {f"{name}, {share}%" for name in ("MASTER", "SimLM") for share in (5, 10, 20, 50)},
     "simlm/figure03": {f"{name}, {number:,} steps" for name in ("SimLM", "MLM") for number in (2000, 12000, 16000)},
+    "master/table08": {
+        f"{rates}{end}"
+        for rates in ("30% / 50%", "15% / 50%", "50% / 50%", "30% / 30%", "30% / 70%")
+        for end in ("", ", retriever 2")
+    },
+    "methods/open-domain": {f"{name}, retriever 2" for name in METHODS},
+    "methods/stages": {f"{name}, {end}" for name in METHODS for end in ("retriever 1", "retriever 2", "distilled")},
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
     "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
 }

@@ -122,8 +122,12 @@ def test_a_system_that_nobody_runs_hides_no_decided_pair(judged):
 
 
 def test_pairs_of_context_reverse_nothing(judged):
-    levels = {"master": 0.6, "simlm": 0.5, "cocondenser": 0.4, "pair": 0.3}
-    records = [made("methods/equal-budgets", label, level, measure="R@100") for label, level in levels.items()]
+    levels = {"MASTER, retriever 2": 0.6, "SimLM, retriever 2": 0.5, "coCondenser, retriever 2": 0.4, "PAIR": 0.3}
+    common = {"measure": "accuracy@100"}
+    records = [
+        made("methods/open-domain", label, level, stage="retriever1" if label == "PAIR" else "retriever2", **common)
+        for label, level in levels.items()
+    ]
     assert judged("master-nq-r100", *records).leans == "held"
 
 

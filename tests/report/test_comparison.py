@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.evaluation import load_paper
+from dr_lib.lab import answer
 from dr_lib.report import Comparison, comparison
 from dr_lib.report.comparison import page_of
 
@@ -21,8 +22,8 @@ def cells(html: str) -> list[list[str]]:
     return [[re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows]
 
 
-def compared(runs, paper=None, records=None, **options) -> Comparison:
-    return Comparison("simlm/table08", runs, "MRR@10", paper=paper, records=records or {}, **options)
+def compared(runs, paper=None, records=None, study="simlm/table08", **options) -> Comparison:
+    return Comparison(study, runs, "MRR@10", paper=paper, records=records or {}, **options)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
     assert columns(known.differences([tuple(labels)], "x", tests=True).data) == ["difference", "paper"]
     figure = known.figure(labels, "objective").data
     assert "paper (" in figure and "live" not in figure
-    verdicts = known.verdicts([CLAIM]).data
+    verdicts = compared(smoke, study="simlm/table07").verdicts([CLAIM]).data
     assert ">not run</span>" in verdicts and 'class="pair"' not in verdicts
 
 
@@ -116,11 +117,16 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
         for label, level in levels.items()
     }
     alone = {label: own[:1] for label, own in runs.items()}
-    html = compared(alone).verdicts([CLAIM]).data
+    html = compared(alone, study="simlm/table07").verdicts([CLAIM]).data
     assert ">one seed</span>" in html and ", leans held</span>" in html
-    html = compared(runs).verdicts([CLAIM]).data
+    html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert ">held</span>" in html and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     assert "MLM over BERT-base: +" in html
+
+
+def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):
+    found, _ = answer(CLAIM)
+    assert f">{found.state}</span>" in compared(smoke).verdicts([CLAIM]).data
 
 
 def test_labels_and_captions_are_escaped(record):
