@@ -183,9 +183,9 @@ def _pair(pair: PairResult, word: str) -> str:
     """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], leans held``."""
     times, unit = unit_of(pair.measure)
     mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
-    high += f" {unit}" if times == 1 else ""
+    amount = f" {unit}" if times == 1 else ""
     names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
-    return f'<span class="pair">{names}: {mean} [{low}, {high}], {word}{html.escape(pair.state)}</span>'
+    return f'<span class="pair">{names}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
 
 
 def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "", *, trained: bool = True) -> HTML:
