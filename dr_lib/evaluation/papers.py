@@ -28,7 +28,6 @@ class Table(Settings):
         rows: as many cells a row as there are columns; None where the paper has none.
         notes: where numbers come from, and what is doubtful.
         page: the page of the book that runs it, such as "notebooks/simlm/table08_replace_rates".
-        planned: in place of it, the page that will.
     """
 
     id: str
@@ -38,14 +37,7 @@ class Table(Settings):
     columns: list[str]
     rows: list[list[Cell]]
     notes: str
-    page: str | None = None
-    planned: str | None = None
-
-    @model_validator(mode="after")
-    def _one_page(self) -> "Table":
-        if (self.page is None) == (self.planned is None):
-            raise ValueError("give it a page, or the page that is planned")
-        return self
+    page: str
 
     def labels(self) -> list[str]:
         """The name of each row, as claims use it."""

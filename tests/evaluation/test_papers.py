@@ -127,7 +127,7 @@ def claim_of(content: dict, claim_id: str) -> dict:
         (lambda c: claim_of(c, "simlm-nq")["answered_by"]["stage"].pop("PAIR"), ["simlm-nq", "other rows than rows"]),
         (lambda c: claim_of(c, "simlm-nq")["answered_by"].update(pairs=[["PAIR", "SimLM"]]),
          ["simlm-nq", "answered_by", "does not follow"]),
-        (lambda c: [c["tables"][3].pop(name, None) for name in ("page", "planned")], ["table4", "give it a page"]),
+        (lambda c: c["tables"][3].pop("page"), ["table4.page", "required"]),
         (lambda c: c["tables"][3]["rows"][0].pop(), ["table4", "row 1 has 2 cells for 3 columns"]),
         (lambda c: c["tables"][3]["rows"].append(["SimLM", 1, 2]), ["simlm-nq", "'SimLM' names"]),
         (lambda c: c.update(key="other"), ["simlm.yaml", "other"]),
