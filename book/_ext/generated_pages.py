@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from search_page import write_search
 from teaching import load_plan, routes_page
 
 from dr_lib import collections, places
@@ -65,6 +67,8 @@ def write_pages(to: Path) -> list[Path]:
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     write_explorer(to)
+    write_search(to)
+    write_explorers(to)
     return [to / name for name in pages]
 
 

@@ -35,10 +35,10 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def behind_pages(root: Path) -> str:
-    """Digest of what generated pages are made from: library, papers, lesson plan, records, base model, executed notebooks."""
+    """Digest of what generated pages are made from: library, papers, lesson plan, records, weights, executed notebooks."""
     folders = ["book/papers", "book/teaching", *(f"book/{name}" for name in UNSEEN), "_build/executed"]
     parts = [files(root / "dr_lib", "*.py"), files(root / "book" / "_ext", "*.py"), *(files(root / name) for name in folders)]
-    return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())])
+    return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())]) + os.environ.get("SEARCHED", "")
 
 
 def generate(root: Path) -> None:
@@ -103,7 +103,9 @@ def begin(root: Path) -> None:
 
 
 def finish(root: Path) -> None:
-    """Note that what was laid out has been built without a warning."""
+    """Remove what no reader loads, and note that what was laid out has been built without a warning."""
+    for path in (root / "_build" / "html").rglob("*.map"):  # of the theme's scripts, for whoever debugs them: 3 MB
+        path.unlink()
     (root / "_build" / "built.key").write_text(whole(root))
 
 

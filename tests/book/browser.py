@@ -1,14 +1,26 @@
-"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it where it may."""
+"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it where it may.
 
+`visit` starts one for a single look at a page; `opened` gives a `Browser` that types, presses keys and asks the page. It
+is driven through the pipe that Chromium offers for this (its DevTools protocol), so that no package is needed.
+"""
+
+import fcntl
+import json
+import os
+import select
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
-OPTIONS = (
+ALWAYS = (
     "--headless",
     "--no-sandbox",  # the superuser of a container has no other choice
     "--disable-gpu",
@@ -17,9 +29,12 @@ OPTIONS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=3000",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
 )
+OPTIONS = (*ALWAYS, "--enable-logging=stderr", "--virtual-time-budget=3000")
+KEYS = {"Enter": (13, "\r"), "Tab": (9, "\t"), "Space": (32, " ")}
+KEYS |= {"ArrowLeft": (37, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
+LONGEST = 60.0  # seconds to wait for anything
 
 
 def visit(page: Path, profile: Path, *options: str, query: str = "") -> subprocess.CompletedProcess[str]:
@@ -32,3 +47,124 @@ def complaints(visited: subprocess.CompletedProcess[str]) -> list[str]:
     """Errors that the page's scripts, styles and pictures met."""
     lines = [line for line in visited.stderr.splitlines() if ":CONSOLE" in line or "Refused to" in line]
     return [line for line in lines if any(word in line for word in ("Error", "error", "Failed", "Refused", "blocked"))]
+
+
+class Browser:
+    """One tab of a running Chromium.
+
+    Attributes:
+        complaints: errors of scripts and of loading since the last visit.
+        requested: addresses asked for since then.
+    """
+
+    def __init__(self, read: int, write: int):
+        self._read, self._write, self._number, self._session, self._buffer = read, write, 0, None, b""
+        self.complaints: list[str] = []
+        self.requested: list[str] = []
+        self._loaded = False
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command of the DevTools protocol; returns its result, and notes what the page does meanwhile."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        message |= {"sessionId": self._session} if self._session else {}
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while (answer := self._next(time.monotonic() + LONGEST)).get("id") != self._number:
+            self._note(answer)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']['message']}")
+        return answer["result"]
+
+    def _next(self, deadline: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            if not select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError("the browser says nothing")
+            if not (part := os.read(self._read, 1 << 16)):
+                raise RuntimeError("the browser has ended")
+            self._buffer += part
+        message, self._buffer = self._buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        name, told = event.get("method"), event.get("params", {})
+        if name == "Page.loadEventFired":
+            self._loaded = True
+        elif name == "Network.requestWillBeSent":
+            self.requested.append(told["request"]["url"])
+        elif name == "Runtime.exceptionThrown":
+            details = told["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+        elif name == "Log.entryAdded" and told["entry"]["level"] == "error":
+            self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+        elif name == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
+            self.complaints.append(" ".join(str(one.get("value", one.get("description"))) for one in told["args"]))
+
+    def visit(self, page: Path, query: str = "") -> None:
+        """Open a page from disk and wait until it is loaded."""
+        self.complaints, self.requested, self._loaded = [], [], False
+        self.send("Page.navigate", url=f"{page.as_uri()}{query}")
+        deadline = time.monotonic() + LONGEST
+        while not self._loaded:
+            self._note(self._next(deadline))
+
+    def run(self, expression: str) -> Any:
+        """The value of an expression in the page; a promise is waited for, an error raised."""
+        found = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise RuntimeError(found["result"].get("description", found["exceptionDetails"]["text"]))
+        return found["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Wait until an expression holds in the page."""
+        deadline = time.monotonic() + LONGEST
+        while not self.run(f"Boolean({expression})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(expression)
+            time.sleep(0.05)
+
+    def type(self, text: str) -> None:
+        """Text into what has the focus."""
+        self.send("Input.insertText", text=text)
+
+    def press(self, key: str, modifiers: int = 0) -> None:
+        """A key of `KEYS`, or a letter; modifiers: 2 is Ctrl, 8 is Shift."""
+        code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & 2 else key))
+        told = {"key": " " if key == "Space" else key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+        told |= {"code": key if key in KEYS else f"Key{key.upper()}"}
+        self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **told)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **told)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Another size of the window, in CSS pixels."""
+        options = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **options)
+
+
+@contextmanager
+def opened(profile: Path, width: int = 1200) -> Iterator[Browser]:
+    """A browser with an empty profile, closed at the end."""
+    pipes = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for pipe in (os.pipe(), os.pipe()) for end in pipe]
+    theirs, ours = (pipes[0], pipes[3]), (pipes[2], pipes[1])
+
+    def place() -> None:  # Chromium reads from 3 and writes to 4
+        os.dup2(theirs[0], 3)
+        os.dup2(theirs[1], 4)
+
+    command = [CHROMIUM, *ALWAYS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, preexec_fn=place, pass_fds=(3, 4), **quiet)
+    for end in theirs:
+        os.close(end)
+    try:
+        browser = Browser(*ours)
+        browser.resize(width)
+        yield browser
+    finally:
+        process.kill()
+        process.wait()
+        for end in ours:
+            os.close(end)

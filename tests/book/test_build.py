@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import explorers
+import masks_explorer
 import pytest
+import search_page
 from browser import complaints, needs_chromium, visit
 from check_pages import ROOT, expected_pages, faults
 from generated_pages import FIRST_PAGE
-from masks_explorer import FOLDER, WRITTEN
 from PIL import Image
 
 pytestmark = pytest.mark.xdist_group("book")  # one build for all of them
@@ -23,7 +25,8 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "_build" / "source"
     shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
-    for name in [*FIRST_PAGE, *(f"{FOLDER}/{one}" for one in WRITTEN)]:
+    loaded = (f"{part.FOLDER}/{one}" for part in (explorers, masks_explorer, search_page) for one in part.WRITTEN)
+    for name in [*FIRST_PAGE, *loaded]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")

@@ -1,0 +1,72 @@
+"""Data of two explorers: spreads between recorded runs, and cosines of real queries and passages.
+
+Their scripts are in `book/extra/explorers`, and follow `evaluation.smallest_detectable_difference` and
+`losses.contrastive`. Pages: ideas/queries-explorer, ideas/temperature-explorer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+from search_page import NAMES, RETRIEVERS, small_queries, small_vectors
+
+from dr_lib import collections, tokens
+from dr_lib.collections import judged_rows
+from dr_lib.files import write_text
+from dr_lib.lab import Cache, Data, Record, open_checkpoint
+from dr_lib.report import paired, recorded
+from dr_lib.report.comparison import TIMED
+
+FOLDER = "extra/explorers"
+WRITTEN = ("test-sets-data.js", "temperature-data.js")
+MEASURE = "MRR@10"
+EXAMPLE = {"name": "two systems that each answer a fifth of the queries alone", "spread": round(100 * 0.4**0.5, 2)}
+"""Where nothing is recorded: differences of 1, -1 and 0."""
+BATCH, WORDS = 64, 14
+"""Queries of the largest batch shown, and words shown of each passage."""
+
+
+def write_explorers(to: Path) -> list[Path]:
+    """Write the data of both into the staged source of the book."""
+    texts = {"testSetsData": {"measure": MEASURE, "pairs": spreads(recorded(TIMED))}, "temperatureData": batch()}
+    for file, (name, data) in zip(WRITTEN, texts.items(), strict=True):
+        write_text(to / FOLDER / file, f"window.{name} = {json.dumps(data, separators=(',', ':'))};\n")
+    return [to / FOLDER / file for file in WRITTEN]
+
+
+def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
+    """Standard deviation over queries of the difference between two systems, in points, seeds averaged first."""
+    names = {"BM25": "BM25", **{key: NAMES[key] for key in ("none", "mlm", "simlm")}}
+    wanted = (("simlm", "none"), ("simlm", "mlm"), ("simlm", "BM25"))
+    pairs = [(one, other) for one, other in wanted if one in runs and other in runs]
+    found = []
+    for one, other in pairs:
+        spread = paired(runs[one], runs[other], MEASURE).mean(0).std(ddof=1)
+        found.append({"name": f"{names[one]} and {names[other]}", "spread": round(float(spread), 2)})
+    return found or [EXAMPLE]
+
+
+def batch(retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | None = None) -> dict[str, Any] | None:
+    """Cosines `[queries, passages]` of a batch of test queries with their relevant passages; None without a retriever."""
+    folder = next((retrievers / key for key in reversed(NAMES) if (retrievers / key).is_dir()), None)
+    if folder is None:
+        return None
+    collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
+    tokenizer, weights = open_checkpoint("embedded").tokenizer, Data.file(folder / "model.safetensors")
+    asked = cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test"))) / "queries.npy"
+    stored = load_file(cache.get(small_vectors(weights, tokens.passage_tokens(collection, tokenizer))) / "vectors.safetensors")
+    queries = collection.queries("test")
+    relevant = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
+    chosen = [i for i in np.random.default_rng(0).permutation(len(relevant)).tolist() if len(relevant[i]) == 1][:BATCH]
+    rows = np.concatenate([relevant[i] for i in chosen])
+    vectors = stored["vectors"][rows] * stored["factors"][rows, None]
+    passages = collection.passages[rows.tolist()]
+    shown = zip(passages["title"], passages["text"], strict=True)
+    return {
+        "cosines": np.round(np.load(asked)[chosen] @ vectors.T, 3).astype(float).tolist(),
+        "queries": queries[chosen]["text"],
+        "passages": [f"{title}: {' '.join(text.split()[:WORDS])} …" for title, text in shown],
+    }

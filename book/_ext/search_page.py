@@ -1,0 +1,288 @@
+"""What the page "Search with the models" needs: small retrievers, passages, their vectors and judged questions.
+
+The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on disk, where a page may
+load nothing but scripts. So everything is a script that hands over one string: base64 of gzip of JSON or of safetensors.
+It is written here when the book is built. The retrievers are in `book/weights/search`, a folder each: `model.safetensors`
+with weights in 8 bits, and the record of its training. They were put there by
+
+    python book/_ext/search_page.py RECORD...      # records of this machine, whose models its cache holds
+
+Any collection is searched with `make book SEARCHED=NAME`; where it has no judged questions, only typed ones are answered.
+Page: practice/search-in-the-page.
+"""
+
+import base64
+import gzip
+import inspect
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import Stemmer
+import torch
+from bm25s.stopwords import STOPWORDS_EN
+from IPython.display import HTML
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from transformers import AutoConfig, AutoModelForMaskedLM
+
+from dr_lib import collections, places, retrieval, tokens
+from dr_lib.collections import Collection, judged_rows
+from dr_lib.files import write_text
+from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, stage
+from dr_lib.models import DenseEncoder, DenseSettings
+from dr_lib.report import table
+from dr_lib.retrieval import Bm25, encode, encode_queries
+from dr_lib.retrieval.bm25 import WORD
+from dr_lib.tokens import TokenStore, load_tokenizer
+
+FOLDER = "extra/search-page"
+RETRIEVERS = places.project_root() / "book" / "weights" / "search"
+SEARCHED = os.environ.get("SEARCHED") or "pydocs"
+NAMES = {"none": "No pre-training", "mlm": "Masked LM", "autoencoder": "Auto-encoder", "simlm": "SimLM"}
+"""Pre-training methods in the order of the page, and what it calls them."""
+WRITTEN = ("systems.inc",)
+"""What the page includes when it is built; scripts are loaded when a reader asks."""
+DEEPEST = 1000
+"""The lowest rank that is told; below it a passage counts as not found."""
+EXAMPLES, FLIPS = 8, 4
+POSITIONS = "embeddings.position_embeddings.weight"
+CONFIG = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+CONFIG += ("hidden_act", "layer_norm_eps", "max_position_embeddings", "type_vocab_size")
+MEASURE, CUT = "MRR@10", 10
+
+
+# Weights and vectors in 8 bits -----------------------------------------------------------------------------------------
+
+
+def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix as whole numbers and a factor for each row: ``rows ≈ numbers * factors[:, None]``.
+
+    Args:
+        rows: `[rows, columns]` float.
+
+    Returns:
+        Numbers `[rows, columns]` int8 from -127 to 127, and factors `[rows]` float32.
+
+    Example:
+        >>> numbers, factors = quantised(np.array([[0.5, -1.27], [0.0, 0.0]]))
+        >>> numbers.tolist(), factors.round(4).tolist()
+        ([[50, -127], [0, 0]], [0.01, 1.0])
+    """
+    largest = np.abs(rows).max(1)
+    factors = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    return np.round(rows / factors[:, None]).astype(np.int8), factors
+
+
+def pack(record_file: Path, to: Path = RETRIEVERS) -> Path:
+    """Write the retriever of a record of this machine in 8 bits, beside its record; returns the folder."""
+    record = load_record(record_file)
+    folder = to / record.recipe["objective"]["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(DenseEncoder.from_pretrained(models_of(record)["retriever"]), folder / "model.safetensors")
+    shutil.copyfile(record_file, folder / "record.json")
+    return folder
+
+
+def write_weights(model: DenseEncoder, file: Path) -> None:
+    """Write a retriever in 8 bits: matrices as whole numbers beside "<name>.factors", biases and LayerNorm as float32.
+
+    Positions that its passages never reach are left out; configuration and settings stand in the metadata.
+    """
+    longest, arrays = model.settings.passage_length, {}
+    for name, tensor in model.encoder.state_dict().items():
+        values = tensor.float().numpy()[: longest if name == POSITIONS else None]
+        if values.ndim == 2:
+            arrays[name], arrays[f"{name}.factors"] = quantised(values)
+        else:
+            arrays[name] = values
+    config = model.encoder.config.to_dict() | {"max_position_embeddings": longest}
+    metadata = {"config": json.dumps({name: config[name] for name in CONFIG}), "dense": model.settings.model_dump_json()}
+    save_file(arrays, file, metadata)
+
+
+def unpack(file: Path) -> DenseEncoder:
+    """The retriever of a `model.safetensors` in 8 bits, with the tokenizer of the embedded base model."""
+    with safe_open(file, "np") as opened:
+        settings = opened.metadata()
+    arrays = load_file(file)
+    state = {name: _whole(arrays, name) for name in arrays if not name.endswith(".factors")}
+    options = json.loads(settings["config"]) | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = AutoConfig.for_model(**options)
+    model = AutoModelForMaskedLM.from_config(config).base_model.eval()
+    model.load_state_dict(state)
+    return DenseEncoder(model, DenseSettings(**json.loads(settings["dense"])), load_tokenizer("embedded"))
+
+
+def _whole(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
+    factors = arrays.get(f"{name}.factors")
+    return torch.from_numpy(arrays[name] if factors is None else arrays[name] * factors[:, None])
+
+
+@stage(resumable=True)
+def small_vectors(folder: Path, weights: Path, passages: Path) -> None:
+    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, itself in 8 bits."""
+    model = unpack(weights)
+    store = TokenStore.open(passages / "store")
+    found = encode(model, store, folder / ".vectors.npy", **model.settings.passages, normalise=model.settings.normalise)
+    numbers, factors = quantised(found)
+    save_file({"vectors": numbers, "factors": factors}, folder / "vectors.safetensors")
+
+
+@stage()
+def small_queries(folder: Path, weights: Path, queries: Path) -> None:
+    """`queries.npy`: the queries of a split as vectors of a retriever in 8 bits."""
+    encode_queries(unpack(weights), TokenStore.open(queries / "store"), folder / "queries.npy", precision="fp32")
+
+
+# What the page loads -------------------------------------------------------------------------------------------------
+
+
+class System(NamedTuple):
+    """One way to search, and where each test query's first relevant passage stands with it (0: not found)."""
+
+    key: str
+    name: str
+    ranks: np.ndarray
+
+
+def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, cache: Cache | None = None) -> list[Path]:
+    """Write everything that the page loads into the staged source of the book.
+
+    Args:
+        to: the staged source.
+        name: of the collection, as `collections.load` takes it.
+        retrievers: folder of the packed retrievers.
+        cache: where vectors and indexes are kept.
+
+    Returns:
+        The files written.
+    """
+    collection, cache = collections.load(name, allow_duplicates=True), cache or Cache(announce=lambda line: None)
+    folders = {key: retrievers / key for key in NAMES if (retrievers / key).is_dir()}
+    tokenizer, passages = open_checkpoint("embedded").tokenizer, collection.passages
+    store = tokens.passage_tokens(collection, tokenizer)
+    split = "test" if "test" in collection.splits else next(iter(collection.splits), None)
+    queries = collection.queries(split)[:] if split else {"id": [], "text": []}
+    relevant = judged_rows(collection.qrels(split) if split else {}, queries["id"], passages["id"])
+    parts: dict[str, Any] = {"texts": {"titles": passages["title"][:], "texts": passages["text"][:]}}
+    systems = [System("bm25", "BM25", bm25_ranks(collection, queries["text"], relevant, cache))]
+    for key, folder in folders.items():
+        weights = Data.file(folder / "model.safetensors")
+        vectors = cache.get(small_vectors(weights, store)) / "vectors.safetensors"
+        ranks = np.zeros(0, int)
+        if split:
+            asked = small_queries(weights, tokens.query_tokens(collection, tokenizer, split=split))
+            ranks = dense_ranks(np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant)
+        systems.append(System(key, NAMES[key], ranks))
+        parts[f"model-{key}"], parts[f"vectors-{key}"] = (folder / "model.safetensors").read_bytes(), vectors.read_bytes()
+    judged = {
+        "texts": queries["text"],
+        "relevant": [rows.tolist() for rows in relevant],
+        "ranks": np.stack([one.ranks for one in systems], 1).tolist(),
+        "examples": examples(len(relevant)),
+        "flips": flips(systems),
+    }
+    said = {"passages": len(passages), "systems": [{"key": one.key, "name": one.name} for one in systems]}
+    wordpiece = load_tokenizer("embedded")
+    pieces = wordpiece.convert_ids_to_tokens(range(len(wordpiece)))
+    parts["start"] = said | {"judged": judged, "pieces": pieces, "words": words(passages, queries["text"])}
+    files = [_write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()]
+    write_text(to / FOLDER / WRITTEN[0], systems_table(collection, systems, folders, files).data + "\n")
+    return [*files, to / FOLDER / WRITTEN[0]]
+
+
+def _write_part(file: Path, name: str, content: bytes | Any) -> Path:
+    """A script that hands over one part: bytes, or a value as JSON."""
+    whole = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False).encode()
+    packed = base64.b64encode(gzip.compress(whole, mtime=0)).decode()
+    write_text(file, f'searchPage.part("{name}", "{packed}");\n')
+    return file
+
+
+def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
+    """What BM25 needs to know of words: stop words, and the stem of each word that is not its own.
+
+    Stems come from the stemmer of `retrieval.Bm25`; the page looks them up instead of having a stemmer of its own.
+    """
+    stem, found = Stemmer.Stemmer("english").stemWord, set()
+    for column in (passages["title"][:], passages["text"][:], queries):
+        for text in column:
+            found.update(WORD(text.lower()))
+    options = inspect.signature(Bm25.build).parameters
+    settings = {name: options[name].default for name in ("k1", "b")}
+    stems = {word: stem(word) for word in sorted(found)}
+    return settings | {"stop": sorted(STOPWORDS_EN), "stems": {word: one for word, one in stems.items() if one != word}}
+
+
+# Ranks, and which questions are offered ---------------------------------------------------------------------------------
+
+
+def bm25_ranks(collection: Collection, texts: Sequence[str], relevant: Sequence[np.ndarray], cache: Cache) -> np.ndarray:
+    """Rank `[queries]` of the first relevant passage with BM25, 0 where it is not among the first 1,000."""
+    index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
+    found = index.search(texts, DEEPEST).rows if len(texts) else np.zeros((0, 1), int)
+    hits = [np.flatnonzero(np.isin(rows, wanted)) for rows, wanted in zip(found, relevant, strict=True)]
+    return np.array([places[0] + 1 if len(places) else 0 for places in hits], int)
+
+
+def dense_ranks(queries: np.ndarray, passages: Mapping[str, np.ndarray], relevant: Sequence[np.ndarray]) -> np.ndarray:
+    """The same with vectors `[queries, hidden]` and passages in 8 bits, as the page computes it."""
+    vectors = passages["vectors"].astype(np.float32) * passages["factors"][:, None]
+    ranks = np.zeros(len(queries), int)
+    for i, wanted in enumerate(relevant):
+        if len(wanted):
+            scores = vectors @ queries[i]
+            best = wanted[np.argmax(scores[wanted])]
+            rank = 1 + np.sum(scores > scores[best]) + np.sum(scores[:best] == scores[best])
+            ranks[i] = rank if rank <= DEEPEST else 0
+    return ranks
+
+
+def examples(count: int) -> list[int]:
+    """Some queries, drawn once and for all: none was chosen for what is found."""
+    return np.random.default_rng(0).permutation(count)[:EXAMPLES].tolist()
+
+
+def flips(systems: Sequence[System]) -> list[int]:
+    """Queries whose first relevant passage one system puts among the first three and all others far behind, or all
+    retrievers among the first ten and BM25 far behind: of each kind those with the widest gap."""
+    ranks = np.stack([np.where(one.ranks > 0, one.ranks, DEEPEST + 1) for one in systems]).astype(float)
+    if len(systems) < 2 or not ranks.shape[1]:
+        return []
+    kinds = [(ranks[[i]], np.delete(ranks, i, 0), 3) for i in range(len(systems))]
+    kinds += [(ranks[1:], ranks[:1], 10)]
+    chosen: list[int] = []
+    for good, others, highest in kinds:
+        gaps = np.where(good.max(0) <= highest, others.min(0) / good.max(0), 0)
+        chosen += [int(i) for i in np.argsort(-gaps, kind="stable")[:FLIPS] if gaps[i] > 2 and i not in chosen]
+    return chosen
+
+
+def systems_table(collection: Collection, systems: Sequence[System], folders: Mapping[str, Path], files: Sequence[Path]) -> HTML:
+    """What answers on the page: measured by its record, measured as the page searches, and what a reader loads for it."""
+    sizes = {file.stem: file.stat().st_size / 1e6 for file in files}
+    rows = []
+    for one in systems:
+        recorded, size = None, sum(size for part, size in sizes.items() if part.endswith(f"-{one.key}"))
+        if one.key in folders and (file := folders[one.key] / "record.json").is_file():
+            record = load_record(file)
+            same = record.data["collection"]["digest"] == collection.digest
+            recorded = 100 * record.means[MEASURE] if same else None
+        found = one.ranks[(one.ranks > 0) & (one.ranks <= CUT)]
+        here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
+        rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"]])
+    asked = f"{len(systems[0].ranks):,} test questions" if len(systems[0].ranks) else "no judged questions"
+    caption = f"{MEASURE} in percent on {collection.name} ({len(collection.passages):,} passages, {asked})."
+    columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]
+    return table(columns, rows, caption=caption)
+
+
+if __name__ == "__main__":
+    for file in sys.argv[1:]:
+        print(pack(Path(file)))

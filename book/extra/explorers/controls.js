@@ -1,0 +1,41 @@
+/* What the explorers of this book are made from: elements, sliders that say their value, a small random generator. */
+
+"use strict";
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/* A slider for `state[key]`; `number` makes the value of its position (for steps that grow), `spelled` its text. */
+function sliderFor(state, redraw, { prefix, key, label, least, most, step, start, number = Number, spelled }) {
+  const id = `${prefix}-${key}`, shown = element("output", { for: id });
+  const input = element("input", { type: "range", id, min: least, max: most, step, value: start });
+  const tell = () => {
+    state[key] = number(Number(input.value));
+    shown.textContent = spelled(state[key]);
+    input.setAttribute("aria-valuetext", shown.textContent);
+  };
+  input.addEventListener("input", () => {
+    tell();
+    redraw();
+  });
+  tell();
+  return element("div", { class: "field" }, element("label", { for: id }, label), input, shown);
+}
+
+function drawing(width, height, label, ...children) {
+  const make = (tag, attributes, ...inside) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...inside);
+    return made;
+  };
+  const built = children.map(([tag, attributes, ...inside]) => make(tag, attributes, ...inside));
+  return make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...built);
+}

@@ -1,0 +1,450 @@
+/* Passages searched in the reader's browser: by BM25 and by small BERT retrievers, without a server.
+
+   `book/_ext/search_page.py` writes what is loaded. A page on a disk may load nothing but classic scripts, so each part is
+   a script that calls `searchPage.part(name, text)`; the text is base64 of gzip. The first half of this file searches and
+   knows no page (tests run it in node); the second half is the page. Page of the book: practice/search-in-the-page. */
+
+"use strict";
+
+const searchPage = {};
+
+/* ---- Parts: base64 of gzip of JSON or of safetensors ---- */
+
+const parts = {};
+searchPage.part = (name, text) => { parts[name] = text; };
+
+searchPage.unpacked = async function (name) {
+  const letters = atob(parts[name]), bytes = new Uint8Array(letters.length);
+  delete parts[name];
+  for (let i = 0; i < bytes.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+};
+
+searchPage.json = async (name) => JSON.parse(new TextDecoder().decode(await searchPage.unpacked(name)));
+
+/* Safetensors: the length of a JSON header in eight bytes, the header, then the numbers. */
+searchPage.tensors = function (buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const tensors = { metadata: header.__metadata__ };
+  delete header.__metadata__;
+  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
+    const bytes = buffer.slice(8 + length + from, 8 + length + to);
+    tensors[name] = { shape, data: dtype === "I8" ? new Int8Array(bytes) : new Float32Array(bytes) };
+  }
+  return tensors;
+};
+
+/* ---- WordPiece, as transformers' BertTokenizer does it ---- */
+
+const SPACE = /[\t\n\r\p{White_Space}]/u;
+const UNREADABLE = /[\u0000\ufffd\p{C}]/gu;  // control characters; tab and line ends are spaces before
+const HAN = /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{2a6df}\u{2a700}-\u{2b81f}\u{2b920}-\u{2ceaf}\u{2f800}-\u{2fa1f}]/gu;
+const PUNCTUATION = /([!-/:-@[-`{-~\p{P}])/gu;  // every sign of ASCII counts, "$" and "^" too
+
+searchPage.tokenizer = function (pieces) {
+  const ids = new Map(pieces.map((piece, id) => [piece, id]));
+
+  function basicWords(text) {
+    const clean = text.replace(/[\t\n\r]/g, " ").replace(UNREADABLE, "").replace(HAN, " $& ");
+    const plain = clean.normalize("NFD").replace(/\p{Mn}/gu, "");
+    const lower = Array.from(plain, (letter) => letter.toLowerCase()).join("");  // letter by letter, also a final sigma
+    return lower.replace(PUNCTUATION, " $1 ").split(SPACE).filter(Boolean);
+  }
+
+  /* The longest piece that is known, then the longest that continues it; a word that cannot be cut so is unknown. */
+  function wordPieces(word) {
+    const letters = Array.from(word), found = [];
+    for (let start = 0, end; start < letters.length; start = end) {
+      let id;
+      for (end = letters.length; end > start; end -= 1) {
+        id = ids.get((start ? "##" : "") + letters.slice(start, end).join(""));
+        if (id !== undefined) break;
+      }
+      if (id === undefined || letters.length > 100) return [ids.get("[UNK]")];
+      found.push(id);
+    }
+    return found;
+  }
+
+  return (text, longest) => {
+    const found = basicWords(text).flatMap(wordPieces).slice(0, longest - 2);
+    return [ids.get("[CLS]"), ...found, ids.get("[SEP]")];
+  };
+};
+
+/* ---- BERT: token ids become one vector of length 1 ---- */
+
+/* Abramowitz and Stegun 7.1.26; its error stays below 1.5e-7. */
+function erf(x) {
+  const t = 1 / (1 + 0.3275911 * Math.abs(x));
+  const sum = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
+  return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+}
+
+const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
+
+searchPage.encoder = function (tensors) {
+  const config = JSON.parse(tensors.metadata.config), settings = JSON.parse(tensors.metadata.dense);
+  const hidden = config.hidden_size, heads = config.num_attention_heads, size = hidden / heads;
+  const weights = {};
+  for (const [name, { data, shape }] of Object.entries(tensors)) {
+    if (name === "metadata" || name.endsWith(".factors")) continue;
+    weights[name] = Float32Array.from(data);
+    const factors = tensors[`${name}.factors`];
+    if (factors) weights[name].forEach((number, i, all) => { all[i] = number * factors.data[Math.floor(i / shape[1])]; });
+  }
+
+  /* Rows of `states` through a linear layer: [tokens, inputs] -> [tokens, outputs]. */
+  function linear(states, name, activation = (x) => x) {
+    const matrix = weights[`${name}.weight`], bias = weights[`${name}.bias`], outputs = bias.length;
+    const inputs = matrix.length / outputs, tokens = states.length / inputs, result = new Float32Array(tokens * outputs);
+    for (let token = 0; token < tokens; token += 1) {
+      for (let output = 0; output < outputs; output += 1) {
+        let sum = bias[output];
+        for (let i = 0; i < inputs; i += 1) sum += states[token * inputs + i] * matrix[output * inputs + i];
+        result[token * outputs + output] = activation(sum);
+      }
+    }
+    return result;
+  }
+
+  /* LayerNorm of a sum of two, token by token, in place of the first. */
+  function addAndNormalise(states, added, name) {
+    const weight = weights[`${name}.weight`], bias = weights[`${name}.bias`];
+    for (let start = 0; start < states.length; start += hidden) {
+      let mean = 0, variance = 0;
+      for (let i = 0; i < hidden; i += 1) mean += (states[start + i] += added[start + i]) / hidden;
+      for (let i = 0; i < hidden; i += 1) variance += (states[start + i] - mean) ** 2 / hidden;
+      const scale = 1 / Math.sqrt(variance + config.layer_norm_eps);
+      for (let i = 0; i < hidden; i += 1) states[start + i] = (states[start + i] - mean) * scale * weight[i] + bias[i];
+    }
+    return states;
+  }
+
+  function attention(states, layer) {
+    const [query, key, value] = ["query", "key", "value"].map((name) => linear(states, `${layer}.attention.self.${name}`));
+    const tokens = states.length / hidden, mixed = new Float32Array(states.length);
+    for (let head = 0; head < heads; head += 1) {
+      for (let at = 0; at < tokens; at += 1) {
+        const shares = [];
+        for (let other = 0; other < tokens; other += 1) {
+          let product = 0;
+          for (let i = head * size; i < (head + 1) * size; i += 1) product += query[at * hidden + i] * key[other * hidden + i];
+          shares.push(product / Math.sqrt(size));
+        }
+        const most = Math.max(...shares), powers = shares.map((share) => Math.exp(share - most));
+        const total = powers.reduce((sum, power) => sum + power, 0);
+        for (let other = 0; other < tokens; other += 1) {
+          const share = powers[other] / total;
+          for (let i = head * size; i < (head + 1) * size; i += 1) mixed[at * hidden + i] += share * value[other * hidden + i];
+        }
+      }
+    }
+    return linear(mixed, `${layer}.attention.output.dense`);
+  }
+
+  function states(ids) {
+    const found = new Float32Array(ids.length * hidden), added = new Float32Array(ids.length * hidden);
+    ids.forEach((id, place) => {
+      for (let i = 0; i < hidden; i += 1) {
+        found[place * hidden + i] = weights["embeddings.word_embeddings.weight"][id * hidden + i];
+        added[place * hidden + i] = weights["embeddings.position_embeddings.weight"][place * hidden + i]
+          + weights["embeddings.token_type_embeddings.weight"][i];
+      }
+    });
+    addAndNormalise(found, added, "embeddings.LayerNorm");
+    for (let i = 0; i < config.num_hidden_layers; i += 1) {
+      const layer = `encoder.layer.${i}`;
+      addAndNormalise(found, attention(found, layer), `${layer}.attention.output.LayerNorm`);
+      const wide = linear(found, `${layer}.intermediate.dense`, gelu);
+      addAndNormalise(found, linear(wide, `${layer}.output.dense`), `${layer}.output.LayerNorm`);
+    }
+    return found;
+  }
+
+  function encode(ids) {
+    const all = states(ids), vector = Array.from(all.subarray(0, hidden));  // the state of [CLS] ...
+    if (settings.pooling === "mean") {  // ... or the mean over all tokens
+      for (let i = 0; i < hidden; i += 1) {
+        vector[i] = 0;
+        for (let place = 0; place < ids.length; place += 1) vector[i] += all[place * hidden + i] / ids.length;
+      }
+    }
+    const norm = settings.normalise ? Math.hypot(...vector) : 1;
+    return Float32Array.from(vector, (value) => value / norm);
+  }
+
+  return { encode, longest: settings.query_length };
+};
+
+/* Inner products of one vector with all passages' in 8 bits. */
+searchPage.products = function (vector, { vectors, factors }) {
+  const [passages, hidden] = vectors.shape, scores = new Float32Array(passages), numbers = vectors.data;
+  for (let row = 0, at = 0; row < passages; row += 1) {
+    let sum = 0;
+    for (let i = 0; i < hidden; i += 1, at += 1) sum += vector[i] * numbers[at];
+    scores[row] = sum * factors.data[row];
+  }
+  return scores;
+};
+
+/* ---- BM25, as dr_lib.retrieval computes it (Lucene's form) ---- */
+
+const WORD = /[\p{L}\p{N}_]{2,}/gu;
+
+/* The stem of a word, null for a stop word. */
+searchPage.stemmer = function ({ stop, stems }) {
+  const stopped = new Set(stop), known = new Map(Object.entries(stems));
+  return (word) => {
+    const lower = word.toLowerCase();
+    return stopped.has(lower) ? null : known.get(lower) ?? lower;
+  };
+};
+
+searchPage.bm25 = class {
+  constructor(stem, { k1, b }) {
+    Object.assign(this, { stem, k1, b, postings: new Map(), lengths: [] });
+  }
+
+  stemsOf(text) {
+    return (text.match(WORD) || []).map(this.stem).filter((one) => one !== null);
+  }
+
+  /* The same of a question, each with the word as it was typed. */
+  typed(query) {
+    return new Map((query.match(WORD) || []).map((word) => [this.stem(word), word]).filter(([one]) => one !== null));
+  }
+
+  add(text) {
+    const row = this.lengths.length, counts = new Map(), stems = this.stemsOf(text);
+    for (const one of stems) counts.set(one, (counts.get(one) || 0) + 1);
+    for (const [one, count] of counts) {
+      if (!this.postings.has(one)) this.postings.set(one, { rows: [], counts: [] });
+      this.postings.get(one).rows.push(row);
+      this.postings.get(one).counts.push(count);
+    }
+    this.lengths.push(stems.length);
+    this.total = (this.total || 0) + stems.length;
+  }
+
+  idf(stem) {
+    const frequency = this.postings.get(stem)?.rows.length || 0;
+    return Math.log(1 + (this.lengths.length - frequency + 0.5) / (frequency + 0.5));
+  }
+
+  /* What one word of the query adds to a passage with `count` of it. */
+  weight(stem, count, row) {
+    const length = this.lengths[row] / (this.total / this.lengths.length);
+    return this.idf(stem) * count / (count + this.k1 * (1 - this.b + this.b * length));
+  }
+
+  scores(query) {
+    const scores = new Float64Array(this.lengths.length);
+    for (const stem of this.stemsOf(query)) {
+      const { rows, counts } = this.postings.get(stem) || { rows: [], counts: [] };
+      rows.forEach((row, i) => { scores[row] += this.weight(stem, counts[i], row); });
+    }
+    return scores;
+  }
+};
+
+/* ---- Ranks: score descending, then row ascending ---- */
+
+searchPage.best = function (scores, k, lowest = -Infinity) {
+  const best = [];
+  for (let row = 0; row < scores.length; row += 1) {
+    if (scores[row] <= lowest || (best.length === k && scores[row] <= scores[best[k - 1]])) continue;
+    let place = best.length === k ? k - 1 : best.length;
+    while (place > 0 && scores[best[place - 1]] < scores[row]) place -= 1;
+    best.splice(place, 0, row);
+    best.length = Math.min(best.length, k);
+  }
+  return best;
+};
+
+searchPage.rank = function (scores, row) {
+  let rank = 1;
+  for (let other = 0; other < scores.length; other += 1) {
+    if (scores[other] > scores[row] || (scores[other] === scores[row] && other < row)) rank += 1;
+  }
+  return rank;
+};
+
+if (typeof module !== "undefined") module.exports = searchPage;
+
+/* ---- The page ---- */
+
+function node(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function loadScript(address) {
+  return new Promise((resolve, reject) => {
+    const script = node("script", { src: address, onload: resolve, onerror: () => reject(new Error(`${address} did not load`)) });
+    document.head.append(script);
+  });
+}
+
+const pause = () => new Promise((resolve) => { setTimeout(resolve, 0); });
+const SHOWN_WORDS = 45, CHUNK = 1500;
+
+/* The rest loaded and indexed, once; `tell` says how far it is. */
+async function openSystems(base, { passages, systems, judged, pieces, words }, tell) {
+  const load = (name) => loadScript(`${base}${name}.js`);
+  const texts = load("texts").then(() => searchPage.json("texts"));
+  const cut = searchPage.tokenizer(pieces), stem = searchPage.stemmer(words), index = new searchPage.bm25(stem, words);
+  const engines = { bm25: { score: (query) => index.scores(query), lowest: 0, digits: 2 } };
+  for (const [number, { key, name }] of systems.entries()) {
+    if (key === "bm25") continue;
+    tell(`Loading ${name} (${number} of ${systems.length - 1}) …`);
+    await Promise.all([load(`model-${key}`), load(`vectors-${key}`)]);
+    const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked(`model-${key}`)));
+    const vectors = searchPage.tensors(await searchPage.unpacked(`vectors-${key}`));
+    const score = (query) => searchPage.products(model.encode(cut(query, model.longest)), vectors);
+    engines[key] = { score, lowest: -Infinity, digits: 3 };
+  }
+  const { titles, texts: bodies } = await texts;
+  for (let row = 0; row < bodies.length; row += 1) {
+    if (row % CHUNK === 0) {
+      tell(`Counting words for BM25: ${row.toLocaleString("en")} of ${passages.toLocaleString("en")} passages …`);
+      await pause();
+    }
+    index.add(`${titles[row]} ${bodies[row]}`);
+  }
+  const relevant = new Map(judged.texts.map((text, i) => [text.trim(), new Set(judged.relevant[i])]));
+  return { systems, engines, titles, bodies, index, stem, relevant };
+}
+
+/* A text with the words of the query marked; of a long one the stretch with most of them. */
+function marked(text, stems, stem, words) {
+  const pieces = text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]+/gu) || [];
+  const hit = pieces.map((piece) => /[\p{L}\p{N}_]{2}/u.test(piece) && stems.has(stem(piece)));
+  let from = 0, to = pieces.length;
+  if (to > 2 * words) {
+    const count = (start) => hit.slice(start, start + 2 * words).filter(Boolean).length;
+    const first = Math.max(0, hit.indexOf(true) - 10);
+    from = count(first) > count(0) ? first : 0;
+    to = from + 2 * words;
+  }
+  const shown = pieces.slice(from, to).map((piece, i) => (hit[from + i] ? node("mark", {}, piece) : piece));
+  return [...(from ? ["… "] : []), ...shown, ...(to < pieces.length ? [" …"] : [])];
+}
+
+function spellRank(scores, rows, lowest) {
+  const ranks = [...rows].filter((row) => scores[row] > lowest).map((row) => searchPage.rank(scores, row));
+  return ranks.length ? Math.min(...ranks).toLocaleString("en") : "not found";
+}
+
+/* One passage in one system's list. */
+function hitElement(row, query, { key, scores }, found, data) {
+  const { titles, bodies, engines, index, stem, systems } = data;
+  const stems = index.typed(query), judged = data.relevant.get(query);
+  const title = node("p", { class: "title" }, node("b", {}, ...marked(titles[row] || "(no title)", stems, stem, SHOWN_WORDS)));
+  if (judged?.has(row)) title.append(" ", node("span", { class: "relevant" }, "judged relevant"));
+  const others = systems.filter((one) => one.key !== key).map((one) => {
+    return `${one.name} ${spellRank(found[one.key], [row], engines[one.key].lowest)}`;
+  });
+  const facts = [`score ${scores[row].toFixed(engines[key].digits)}`, `ranks elsewhere: ${others.join(", ")}`];
+  const counts = new Map();
+  for (const one of index.stemsOf(`${titles[row]} ${bodies[row]}`)) counts.set(one, (counts.get(one) || 0) + 1);
+  const shared = [...stems.keys()].filter((one) => counts.has(one)).sort((a, b) => index.idf(b) - index.idf(a));
+  if (key === "bm25") {
+    const adds = (one) => `${stems.get(one)} ${index.weight(one, counts.get(one), row).toFixed(2)}`;
+    facts.splice(1, 0, `words: ${shared.map(adds).join(" + ")}`);
+  } else {
+    facts.splice(1, 0, `${shared.length} of ${stems.size} words of the question are in it`);
+  }
+  const item = node("li", {}, title, node("p", { class: "text" }, ...marked(bodies[row], stems, stem, SHOWN_WORDS)));
+  item.append(...facts.map((fact) => node("p", { class: "facts" }, fact)));
+  return item;
+}
+
+/* Search with every system; returns what to say about it. */
+function answer(query, shown, place, data) {
+  const { systems, engines } = data, found = {}, started = performance.now();
+  for (const { key } of systems) found[key] = engines[key].score(query);
+  const milliseconds = Math.round(performance.now() - started), judged = data.relevant.get(query);
+  const lists = systems.map(({ key, name }) => {
+    const scores = found[key], rows = searchPage.best(scores, shown, engines[key].lowest);
+    const items = rows.map((row) => hitElement(row, query, { key, scores }, found, data));
+    const none = node("p", {}, "No passage has a word of the question.");
+    const heading = node("h3", { id: `search-${key}` }, name);
+    return node("section", { "aria-labelledby": `search-${key}` }, heading, items.length ? node("ol", {}, ...items) : none);
+  });
+  place.replaceChildren(...lists);
+  const firsts = systems.map(({ key, name }) => `${name} ${spellRank(found[key], judged || [], engines[key].lowest)}`);
+  const known = judged ? ` A judged question; rank of its first relevant passage: ${firsts.join(", ")}.` : " No judged question: nobody has said what is relevant.";
+  return `${systems.length} ways searched ${data.bodies.length.toLocaleString("en")} passages in ${milliseconds} ms.${known}`;
+}
+
+function questionButton(text, ask) {
+  return node("button", { type: "button", class: "question", onclick: () => ask(text) }, text);
+}
+
+/* Judged questions to start from: some drawn at random, and those that one system answers and another does not. */
+function offered({ judged, systems }, ask) {
+  const best = (ranks) => Math.min(...ranks.filter(Boolean));
+  const cells = (ranks) => ranks.map((rank) => {
+    const text = rank ? rank.toLocaleString("en") : "–";
+    return node("td", { class: "number" }, rank && rank === best(ranks) ? node("strong", {}, text) : text);
+  });
+  const line = (i) => node("tr", {}, node("td", {}, questionButton(judged.texts[i], ask)), ...cells(judged.ranks[i]));
+  const table = (rows, caption) => node("div", { class: "dr-table", tabindex: "0", role: "region", "aria-label": caption },
+    node("table", { class: "table" }, node("caption", {}, caption),
+      node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "question"),
+        ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
+      node("tbody", {}, ...rows.map(line))));
+  const drawn = "Test questions drawn at random, with the rank of the first relevant passage.";
+  const flips = "Test questions on which the methods differ most, chosen for that.";
+  return [table(judged.examples, drawn), ...(judged.flips.length ? [table(judged.flips, flips)] : [])];
+}
+
+async function startPage(place) {
+  const base = place.dataset.parts, status = node("p", { class: "status", role: "status", "aria-live": "polite" });
+  const results = node("div", { class: "results" });
+  const input = node("input", { type: "search", id: "search-query", autocomplete: "off", spellcheck: "false", required: "" });
+  const shown = node("select", { id: "search-shown" }, ...[3, 5, 10].map((k) => node("option", { value: k }, `${k} passages each`)));
+  const button = node("button", { type: "submit" }, "Search");
+  await loadScript(`${base}start.js`);
+  const start = await searchPage.json("start");
+  let opened;
+
+  async function ask(text) {
+    if (text !== undefined) input.value = text;
+    const query = input.value.trim();
+    if (!query) return;
+    place.setAttribute("aria-busy", "true");
+    try {
+      opened = opened || openSystems(base, start, (line) => { status.textContent = line; });
+      const data = await opened;
+      status.textContent = answer(query, Number(shown.value), results, data);
+      if (text !== undefined) input.focus();
+    } catch (error) {
+      opened = undefined;
+      status.textContent = `The search could not be opened: ${error.message}`;
+    }
+    place.removeAttribute("aria-busy");
+  }
+
+  const form = node("form", { role: "search", "aria-label": "Search the passages", onsubmit: (event) => {
+    event.preventDefault();
+    ask();
+  } }, node("label", { for: "search-query" }, "Your question"), input,
+  node("label", { for: "search-shown", class: "spoken" }, "How many passages of each method"), shown, button);
+  shown.addEventListener("change", () => ask());
+  place.append(form, status, results);
+  place.hidden = false;
+  document.getElementById("search-offered").append(...offered(start, ask));
+}
+
+if (typeof document !== "undefined") {
+  const place = document.getElementById("search-here");
+  if (place) startPage(place);
+}

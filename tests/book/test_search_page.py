@@ -1,0 +1,230 @@
+"""Search in the page: what the script computes is what the library computes (in node), and a browser answers from disk."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import search_page
+from browser import needs_chromium, opened
+from safetensors.numpy import load_file
+from search_page import FOLDER, RETRIEVERS, quantised, unpack, write_search, write_weights
+
+from dr_lib import collections
+from dr_lib.collections import judged_rows
+from dr_lib.lab import Cache
+from dr_lib.models import DenseEncoder
+from dr_lib.retrieval import Bm25
+from dr_lib.tokens import load_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "book" / FOLDER / "search.js"
+SENTENCES = re.findall(r"[A-Z][\w ,'-]{30,150}\.", " ".join(path.read_text() for path in sorted(ROOT.glob("book/ideas/*.md"))))
+TYPED = [
+    "New York is in New-York; naïve ÜBER-cats can't! pay 12.5€ or $3^2",
+    "<script>alert('x')</script> __init__ and snake_case.names()",
+    "東京 tower, ΟΔΥΣΣΕΥΣ; İstanbul \u200b\t soft\u00adhyphen",
+    "supercalifragilisticexpialidocious " * 20,
+    "the of and",
+]
+QUERIES = [*TYPED, *SENTENCES[-45:]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A collection in BEIR layout: sentences of the book, each with the start of itself as its question."""
+    place = tmp_path_factory.mktemp("sentences")
+    lines = [{"_id": f"p{i}", "title": text.split()[0], "text": text} for i, text in enumerate(dict.fromkeys(SENTENCES[:150]))]
+    lines += [{"_id": f"n{i}", "title": "", "text": text} for i, text in enumerate(TYPED[:3])]
+    queries = [{"_id": f"q{i}", "text": f"{line['text'][:40]}?"} for i, line in enumerate(lines[:50])]
+    qrels = [f"q{i}\tp{i}\t1" for i in range(50)]
+    (place / "qrels").mkdir()
+    (place / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (place / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    (place / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *qrels]))
+    return place
+
+
+@pytest.fixture(scope="module")
+def retrievers(tmp_path_factory) -> Path:
+    """Those of the book; where there is none, the base model in its place."""
+    if any(RETRIEVERS.glob("*/model.safetensors")):
+        return RETRIEVERS
+    place = tmp_path_factory.mktemp("retrievers")
+    (place / "none").mkdir()
+    write_weights(DenseEncoder.from_pretrained("embedded"), place / "none" / "model.safetensors")
+    return place
+
+
+@pytest.fixture(scope="module")
+def written(folder, retrievers, tmp_path_factory) -> Path:
+    """The folder of the page's parts, its script among them."""
+    place = tmp_path_factory.mktemp("book")
+    write_search(place, str(folder), retrievers, Cache(tmp_path_factory.mktemp("stages"), announce=lambda line: None))
+    for path in SCRIPT.parent.iterdir():
+        shutil.copy(path, place / FOLDER)
+    return place / FOLDER
+
+
+@pytest.fixture(scope="module")
+def run(written) -> Callable[[str], Any]:
+    """Run JavaScript that returns a value, with `searchPage`, its parts and the 50 `queries` at hand."""
+    if not shutil.which("node"):
+        pytest.skip("needs node (Debian: apt install nodejs)")
+    start = f"globalThis.searchPage = require('./search.js'); const queries = {json.dumps(QUERIES)};"
+    load = "for (const file of require('fs').readdirSync('.')) if (/-|start|texts/.test(file)) require(`./${file}`);"
+
+    def run(code: str) -> Any:
+        program = f"{start} {load} (async () => {{ {code} }})().then((found) => console.log(JSON.stringify(found)));"
+        done = subprocess.run(["node", "-e", program], cwd=written, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def key(retrievers) -> str:
+    """The last retriever of the page."""
+    return [key for key in search_page.NAMES if (retrievers / key).is_dir()][-1]
+
+
+def test_the_script_cuts_questions_as_the_tokenizer_does(run):
+    code = "const cut = searchPage.tokenizer((await searchPage.json('start')).pieces); return queries.map((one) => cut(one, 32));"
+    expected = load_tokenizer("embedded")(QUERIES, truncation=True, max_length=32)["input_ids"]
+    assert len(QUERIES) == 50
+    assert run(code) == expected
+
+
+def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, written, key):
+    code = f"""
+      const cut = searchPage.tokenizer((await searchPage.json("start")).pieces);
+      const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked("model-{key}")));
+      const passages = searchPage.tensors(await searchPage.unpacked("vectors-{key}"));
+      const vectors = queries.map((one) => model.encode(cut(one, model.longest)));
+      return {{ vectors: vectors.map((one) => [...one]), scores: vectors.map((one) => [...searchPage.products(one, passages)]) }};
+    """
+    found = run(code)
+    model = unpack(retrievers / key / "model.safetensors")
+    expected = model.encode(QUERIES, queries=True)
+    np.testing.assert_allclose(found["vectors"], expected, atol=1e-4)
+    texts = json.loads(_part(written / "texts.js"))
+    passages = model.encode(texts["texts"], texts["titles"])
+    # 127 steps to the largest number of a vector; the rest is the rounding of encode's bfloat16, where it has some.
+    np.testing.assert_allclose(found["scores"], expected @ passages.T, atol=0.02)
+
+
+def _part(file: Path) -> bytes:
+    """What the script of a part hands over."""
+    return gzip.decompress(base64.b64decode(re.search(r', "(.*)"\);', file.read_text())[1]))
+
+
+def test_the_script_computes_the_librarys_bm25(run, folder):
+    code = """
+      const { words, judged } = await searchPage.json("start"), { titles, texts } = await searchPage.json("texts");
+      const index = new searchPage.bm25(searchPage.stemmer(words), words);
+      texts.forEach((text, row) => index.add(`${titles[row]} ${text}`));
+      return judged.texts.map((one) => [...index.scores(one)]);
+    """
+    found, collection = np.array(run(code)), collections.load(str(folder), allow_duplicates=True)
+    queries, passages = collection.queries("test")["text"][:], len(collection.passages)
+    owners, rows = np.repeat(np.arange(50), passages), np.tile(np.arange(passages), 50)
+    expected = Bm25.build(collection.passages, progress=False).pair_scores(queries, owners, rows)
+    np.testing.assert_allclose(found.reshape(-1), expected, atol=1e-4)
+    assert (found > 0).any(1).all()
+
+
+def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
+    code = f"""
+      const {{ judged, systems, pieces }} = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);
+      const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked("model-{key}")));
+      const passages = searchPage.tensors(await searchPage.unpacked("vectors-{key}"));
+      const number = systems.findIndex((one) => one.key === "{key}");
+      return judged.texts.map((text, i) => {{
+        const scores = searchPage.products(model.encode(cut(text, model.longest)), passages);
+        const best = searchPage.best(scores, scores.length);
+        const byOrder = 1 + best.findIndex((row) => judged.relevant[i].includes(row));
+        const byRank = Math.min(...judged.relevant[i].map((row) => searchPage.rank(scores, row)));
+        return [judged.ranks[i][number], byOrder, byRank];
+      }});
+    """
+    ranks = np.array(run(code))
+    assert len(ranks) == 50 and (ranks[:, 1] == ranks[:, 2]).all()
+    assert (ranks[:, 0] == ranks[:, 1]).mean() > 0.95  # passages whose scores differ in the last bits may change places
+
+
+def test_weights_in_8_bits_keep_the_vectors(tmp_path):
+    model = DenseEncoder.from_pretrained("embedded", passage_length=48)
+    write_weights(model, tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").stat().st_size < 1.6e6
+    small = unpack(tmp_path / "model.safetensors")
+    assert small.settings == model.settings and small.encoder.config.max_position_embeddings == 48
+    cosines = (model.encode(QUERIES) * small.encode(QUERIES)).sum(1)
+    assert cosines.min() > 0.995
+    rows = load_file(tmp_path / "model.safetensors")
+    assert {str(one.dtype) for name, one in rows.items() if name.endswith("weight") and one.ndim == 2} == {"int8"}
+
+
+def test_eight_bits_round_to_the_nearest_step():
+    rows = np.random.default_rng(0).normal(size=(20, 30))
+    numbers, factors = quantised(rows)
+    assert (np.abs(numbers * factors[:, None] - rows) <= factors[:, None] * 0.5001).all()
+    assert (np.abs(numbers).max(1) == 127).all()
+
+
+def test_retrievers_of_the_book_are_small_and_have_their_records():
+    for folder in RETRIEVERS.iterdir():
+        assert folder.name in search_page.NAMES
+        assert (folder / "model.safetensors").stat().st_size <= 1.6e6
+        assert search_page.load_record(folder / "record.json").recipe["objective"]["name"] == folder.name
+
+
+def test_ranks_count_from_one_and_flips_are_wide(folder):
+    passages = {"vectors": np.array([[127, 0], [0, 127], [127, 0]], np.int8), "factors": np.full(3, 1 / 127, np.float32)}
+    queries = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
+    relevant = [np.array([2]), np.array([1]), np.array([], int)]
+    assert search_page.dense_ranks(queries, passages, relevant).tolist() == [2, 1, 0]
+    systems = [search_page.System(name, name, np.array(ranks)) for name, ranks in (("a", [1, 9, 2, 1]), ("b", [1, 1, 3, 0]))]
+    assert search_page.flips(systems) == [3, 1]
+
+
+def test_nothing_typed_or_found_becomes_markup():
+    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:|fetch\(", SCRIPT.read_text())
+
+
+def test_questions_of_the_collection_know_their_passages(written, folder):
+    start = json.loads(_part(written / "start.js"))
+    collection = collections.load(str(folder), allow_duplicates=True)
+    queries = collection.queries("test")
+    expected = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
+    assert start["judged"]["texts"] == queries["text"][:]
+    assert start["judged"]["relevant"] == [rows.tolist() for rows in expected]
+
+
+@needs_chromium
+def test_a_browser_answers_from_disk(written, tmp_path):
+    place = '<div id="search-here" data-parts="./" hidden></div><div id="search-offered"></div>'
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Search</title>{place}<script src="search.js"></script>'
+    (written / "page.html").write_text(page)
+    question = json.loads(_part(written / "start.js"))["judged"]["texts"][3]
+    with opened(tmp_path) as browser:
+        browser.visit(written / "page.html")
+        browser.wait("document.querySelector('#search-offered button')")
+        browser.run("document.querySelector('#search-query').focus()")
+        browser.type(question)
+        browser.press("Enter")
+        browser.wait("document.querySelectorAll('.results li').length")
+        said = browser.run("document.querySelector('[role=status]').textContent")
+        lists = browser.run("[...document.querySelectorAll('.results section')].map((one) => one.querySelectorAll('li').length)")
+        marks = browser.run("[...document.querySelectorAll('.results mark')].map((one) => one.textContent.toLowerCase())")
+        assert "A judged question" in said and "BM25 1" in said
+        assert lists[0] > 0 and set(lists[1:]) == {3}
+        assert "judged relevant" in browser.run("document.querySelector('.results').textContent")
+        assert set(marks) & set(question.lower().rstrip("?").split())
+        assert browser.complaints == []

@@ -1,0 +1,163 @@
+"""Every page of the built book in Chromium, from disk and without network: `make check` runs this after `make book`.
+
+No error, no other host, nothing wider than a phone, no serious finding of axe-core (https://github.com/dequelabs/axe-core)
+in the light and the dark theme; search and widgets work by keyboard.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from browser import Browser, needs_chromium, opened
+from check_pages import ROOT, expected_pages
+
+HTML = ROOT / "_build" / "html"
+AXE = find_spec("axe_core_python")
+TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
+SAME = (".bd-sidebar-primary", ".bd-header", ".bd-footer")
+"""Parts that are the same on every page: looked at once."""
+PHONE, SCREEN = 390, 1200
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.xdist_group("site"),
+    needs_chromium,
+    pytest.mark.skipif(not (HTML / "searchindex.js").is_file(), reason="needs the built pages (make book)"),
+]
+
+FINDINGS = """axe.run(%s, %s).then(({ violations }) => violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .flatMap((one) => one.nodes.map((at) => `${one.id}: ${at.target.join(" ")}: ${at.failureSummary}`)))"""
+# What reaches beyond the window, and no part around it scrolls or hides it.
+TOO_WIDE = """(() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return [];
+  const inside = (one) => one !== document.body && (getComputedStyle(one).overflowX !== "visible" || inside(one.parentElement));
+  const wide = [...document.body.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > width + 1);
+  const told = (one) => `${one.tagName}.${one.className}: ${one.textContent.trim().slice(0, 30)}`;
+  return [document.documentElement.scrollWidth, ...wide.filter((one) => !inside(one.parentElement)).slice(0, 5).map(told)];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Browser]:
+    with opened(tmp_path_factory.mktemp("profile"), SCREEN) as browser:
+        if AXE:
+            source = (Path(AXE.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+            browser.send("Page.addScriptToEvaluateOnNewDocument", source=source)
+        yield browser
+
+
+def visit(browser: Browser, name: str, query: str = "") -> None:
+    """Open a page of the book in the light theme, at the width of a screen."""
+    browser.resize(SCREEN)
+    browser.visit(HTML / f"{name}.html", query)
+    show(browser, "light")
+
+
+def show(browser: Browser, theme: str) -> None:
+    """Another theme, without the time that colours take to change."""
+    style = "Object.assign(document.createElement('style'), { textContent: '* { transition: none !important }' })"
+    browser.run(f"document.head.append({style}), document.documentElement.dataset.theme = '{theme}'")
+
+
+def findings(browser: Browser, kind: str, values: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+    """Serious findings of axe-core by tags or rules; parts of the page can be left out."""
+    where = {"include": [["html"]], "exclude": [[one] for one in without]}
+    options = {"resultTypes": ["violations"], "preload": False, "runOnly": {"type": kind, "values": values}}
+    return browser.run(FINDINGS % (json.dumps(where), json.dumps(options)))
+
+
+@pytest.mark.parametrize("name", expected_pages(ROOT / "_toc.yml"))
+def test_page(browser, name):
+    visit(browser, name)
+    found = {"complaints": browser.complaints}
+    found["other hosts"] = [url for url in browser.requested if not url.startswith(("file:", "data:", "blob:"))]
+    if AXE:
+        same = () if name == "intro" else SAME
+        found["light"] = findings(browser, "tag", TAGS, same)
+        show(browser, "dark")
+        found["dark"] = findings(browser, "rule", ["color-contrast"], same)
+    browser.resize(PHONE)
+    found["too wide"] = browser.run(TOO_WIDE)
+    assert {kind: told for kind, told in found.items() if told} == {}
+
+
+@pytest.mark.skipif(AXE is None, reason="needs axe-core-python (requirements.lock)")
+def test_axe_core_finds_what_is_wrong(browser, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text('<!doctype html><title>x</title><img src="data:,"><p style="color: #ccc; background: #fff">pale</p>')
+    browser.visit(page)
+    found = " ".join(findings(browser, "tag", TAGS))
+    assert "image-alt" in found and "color-contrast" in found and "html-has-lang" in found
+
+
+def focus(browser: Browser, selector: str) -> None:
+    """Go to an element with the Tab key alone."""
+    for _ in range(400):
+        browser.press("Tab")
+        if browser.run(f"document.activeElement.matches({json.dumps(selector)})"):
+            return
+    raise AssertionError(f"the Tab key does not reach {selector}")
+
+
+def test_the_search_of_the_book_works_by_keyboard(browser):
+    visit(browser, "intro")
+    browser.press("k", modifiers=2)
+    browser.wait("document.activeElement.matches('input[type=search]')")
+    browser.type("bottleneck")
+    browser.press("Enter")
+    browser.wait("location.pathname.endsWith('search.html') && document.querySelector('#search-results li a')")
+    focus(browser, "#search-results li a")
+    browser.press("Enter")
+    browser.wait("!location.pathname.endsWith('search.html') && document.readyState === 'complete'")
+    assert "bottleneck" in browser.run("document.querySelector('article').textContent.toLowerCase()")
+
+
+def test_the_theme_changes_by_keyboard(browser):
+    visit(browser, "intro")
+    focus(browser, ".theme-switch-button")
+    seen = set()
+    for _ in range(3):
+        browser.press("Enter")
+        seen.add(browser.run("document.documentElement.dataset.theme"))
+    assert seen == {"light", "dark"}
+
+
+def test_the_masks_explorer_works_by_keyboard(browser):
+    visit(browser, "ideas/masks-explorer")
+    text = "document.getElementById('masks-text').innerHTML"
+    focus(browser, "#masks-rate")
+    before = browser.run(text)
+    browser.press("ArrowRight")
+    moved = browser.run(text)
+    focus(browser, "#masks-here button")
+    browser.press("Space")
+    assert len({before, moved, browser.run(text)}) == 3
+
+
+def test_the_claims_are_filtered_by_keyboard(browser):
+    visit(browser, "reference/claims")
+    shown = "[...document.querySelectorAll('article tr')].filter((one) => one.offsetParent).length"
+    before = browser.run(shown)
+    focus(browser, ".dr-filter select")
+    browser.press("ArrowDown")
+    browser.wait(f"{shown} < {before}")
+
+
+def test_the_models_answer_by_keyboard(browser):
+    visit(browser, "practice/search-in-the-page")
+    browser.wait("document.querySelector('#search-offered button')")
+    focus(browser, "#search-query")
+    browser.type("sort an array along one axis")
+    browser.press("Enter")
+    browser.wait("document.querySelector('#search-here .results li')")
+    found = browser.run("[...document.querySelectorAll('#search-here section')].map((one) => one.querySelectorAll('li').length)")
+    assert set(found) == {3}
+    focus(browser, "#search-offered button")
+    browser.press("Enter")
+    browser.wait("document.querySelector('#search-here .status').textContent.includes('A judged question')")
+    assert not AXE or findings(browser, "tag", TAGS, SAME) == []
+    browser.resize(PHONE)
+    assert browser.run(TOO_WIDE) == [] and browser.complaints == []
