@@ -179,7 +179,7 @@ def test_eight_bits_round_to_the_nearest_step():
 
 
 def test_retrievers_of_the_book_are_small_and_have_their_records():
-    for folder in RETRIEVERS.iterdir():
+    for folder in RETRIEVERS.glob("*"):
         assert folder.name in search_page.NAMES
         assert (folder / "model.safetensors").stat().st_size <= 1.6e6
         assert search_page.load_record(folder / "record.json").recipe["objective"]["name"] == folder.name
