@@ -66,7 +66,7 @@ def batch(retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | No
     passages = collection.passages[rows.tolist()]
     shown = zip(passages["title"], passages["text"], strict=True)
     return {
-        "cosines": np.round(np.load(asked)[chosen] @ vectors.T, 3).astype(float).tolist(),
+        "cosines": np.round((np.load(asked)[chosen] @ vectors.T).astype(float), 3).tolist(),
         "queries": queries[chosen]["text"],
         "passages": [f"{title}: {' '.join(text.split()[:WORDS])} …" for title, text in shown],
     }

@@ -381,7 +381,7 @@ function answer(query, shown, place, data) {
   place.replaceChildren(...lists);
   const firsts = systems.map(({ key, name }) => `${name} ${spellRank(found[key], judged || [], engines[key].lowest)}`);
   const known = judged ? ` A judged question; rank of its first relevant passage: ${firsts.join(", ")}.` : " No judged question: nobody has said what is relevant.";
-  return `${systems.length} ways searched ${data.bodies.length.toLocaleString("en")} passages in ${milliseconds} ms.${known}`;
+  return `${systems.length} methods searched ${data.bodies.length.toLocaleString("en")} passages in ${milliseconds} ms.${known}`;
 }
 
 function questionButton(text, ask) {
