@@ -44,7 +44,7 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        figure, card = (_taken(cells, kind) for kind in (LEADING, CARD))
+        figure, card = _taken(cells, LEADING), _taken(cells, CARD) if entries else ""
         head, *rest = _text(cells[0]).split("\n\n", 2)
         parts = [rest[0] if rest else "", claims_html(entries), figure, card, links, *rest[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])

@@ -55,7 +55,7 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
 def test_where_nothing_is_measured_the_card_comes_to_the_top():
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
-    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
     assert "Not measured yet" in cells[0]["source"] and cells[-1]["outputs"][0]["data"]["text/html"] == ""
 
 
