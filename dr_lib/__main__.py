@@ -10,15 +10,31 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
+from dr_lib import places
 from dr_lib.errors import InputError
+
+EXAMPLES = """Examples:
+  dr-lib try docs/ --ask "how do I install it"
+  dr-lib try mydata --system all-MiniLM-L6-v2 --system simlm
+  dr-lib search docs/ "how do I install it" --model all-MiniLM-L6-v2
+  dr-lib search mydata --json < questions.txt
+  dr-lib export --study your_corpus/mydata --label simlm --to my-retriever
+  dr-lib batch notebooks/simlm --scale laptop -p collection mydata
+  dr-lib status --study simlm/table08
+  dr-lib clean --partials --dry-run
+  dr-lib clean --study your_corpus/mydata
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 0, or 1 with one clear line on stderr."""
     options = parser().parse_args(arguments)
     try:
+        if given := getattr(options, "scale", None):
+            places.find_scale(given)
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -35,16 +51,35 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="python -m dr_lib", description="Dense retrieval, reproducible.")
+    text = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text
+    )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., argparse.Action]:
-        added = commands.add_parser(name, help=run.__doc__)
+        own = "\n".join(line for line in EXAMPLES.splitlines() if line.startswith(f"  dr-lib {name} "))
+        examples = f"Examples:\n{own}" if own else None
+        added = commands.add_parser(name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text)
         added.set_defaults(command=run)
         return added.add_argument
 
+    tried = command("try", try_folder)
+    tried("collection", help="a folder, a file of passages or of text, or a known name")
+    tried("--ask", action="append", default=[], metavar="TEXT", help="a question to show the answers of; repeat for more")
+    tried("--system", action="append", default=[], help="compare this: an encoder (folder or name) or a way to pre-train")
+    tried("--scale", default="laptop", help="amount of training (default: laptop, at most half an hour on two cores)")
+    tried("--minutes", type=float, default=30, help="time for all of it (default: 30)")
+    tried("--to", type=Path, help="new folder for page and retriever (default: NAME-tried)")
+
     status = command("status", show_status)
+    status("--study", help="list the records of this one, one by one")
     status("--verify", action="store_true", help="compare every file of every stage with its checksum")
+
+    clean = command("clean", clean_cache)
+    clean("--study", help="its records, and the stages that no other study uses")
+    clean("--partials", action="store_true", help="what killed runs left, and nobody is building")
+    clean("--dry-run", action="store_true", help="only say what would be removed")
 
     batch = command("batch", run_batch)
     batch("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
@@ -106,11 +141,41 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def try_folder(options: argparse.Namespace) -> None:
+    """compare BM25, real models and trained retrievers on your text, and write a page of it"""
+    from dr_lib import report
+    from dr_lib.lab import Progress
+    from dr_lib.lab.search import check_queries
+
+    check_queries(options.ask, 1)
+    folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
+    folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
+    watching = Progress(options.minutes, sys.stderr)
+    given = {"scale": options.scale, "minutes": options.minutes, "watching": watching}
+    try:
+        with Path(os.devnull).open("w") as quiet, redirect_stderr(quiet), redirect_stdout(quiet):  # one line of progress, no bars
+            compared = report.compare(options.collection, options.system, **given)
+            exported = compared.export(folder / "retriever") if compared.best_of(compared.trained) else None
+            page = compared.save_page(folder / "index.html", options.ask, exported)
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # where nothing was written
+    print(compared.verdict.plain)
+    print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
+
+
 def show_status(options: argparse.Namespace) -> None:
     """list finished stages and records, and how far the code has moved on since"""
     from dr_lib.lab.status import status_lines
 
-    print("\n".join(status_lines(verify=options.verify)))
+    print("\n".join(status_lines(verify=options.verify, study=options.study)))
+
+
+def clean_cache(options: argparse.Namespace) -> None:
+    """remove a study of this machine, or what killed runs left"""
+    from dr_lib.lab.status import clean
+
+    print("\n".join(clean(options.study, options.partials, options.dry_run)))
 
 
 def run_batch(options: argparse.Namespace) -> int:

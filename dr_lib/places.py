@@ -59,6 +59,19 @@ def known_scales() -> list[str]:
     return sorted(path.stem for path in files if not path.stem.startswith("base-"))
 
 
+def find_scale(scale: str) -> Path:
+    """The parameter file of a scale: a name in notebooks/scales, or a YAML file.
+
+    Raises:
+        InputError: no such scale.
+    """
+    for path in (Path(scale), scale_file(scale)):
+        if path.is_file():
+            return path.resolve()
+    fix = f"Choose one of {', '.join(known_scales())}, or give a YAML file."
+    raise InputError(f"no scale {scale!r}", where="scale", fix=fix)
+
+
 def records_root() -> Path:
     """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"

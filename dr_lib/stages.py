@@ -563,10 +563,11 @@ class Estimates:
 
     Args:
         past: `Cache.manifests()`; continued builds are left out, because their seconds cover only the last part.
+        rates: kind -> units of cost a second, for kinds of which none is finished.
     """
 
-    def __init__(self, past: Iterable[dict[str, Any]]):
-        self._past = [manifest for manifest in past if not manifest["resumed"]]
+    def __init__(self, past: Iterable[dict[str, Any]], rates: Mapping[str, float] | None = None):
+        self._past, self._rates = [manifest for manifest in past if not manifest["resumed"]], rates or {}
 
     def seconds(self, one: Stage) -> float | None:
         """Expected wall seconds of one stage, from its own family if that is known; None if its kind is not."""
@@ -575,6 +576,8 @@ class Estimates:
         if one.cost <= 0:
             return median(manifest["seconds"] for manifest in past) if past else None
         rated = [(manifest["cost"], manifest["seconds"]) for manifest in past if manifest["cost"] > 0]
+        if not rated and one.kind in self._rates:
+            return one.cost / self._rates[one.kind]
         nearest = sorted(rated, key=lambda pair: abs(math.log(pair[0] / one.cost)))[:NEIGHBOURS]
         return one.cost * median(seconds / cost for cost, seconds in nearest) if nearest else None
 

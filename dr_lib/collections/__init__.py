@@ -1,7 +1,7 @@
 """Collections: passages, queries and judgements, checked once and memory-mapped.
 
 `load` gives a `Collection` for a name: the built-in PyDocs, SQuAD, any `ir_datasets` id, a folder in BEIR layout, or
-passages without questions: a JSON Lines file, a folder of text files.
+passages without questions: a file of JSON Lines or CSV, text files.
 `load_candidates` gives a `CandidateSet`: dialogue contexts, each with its own candidates for the next utterance.
 `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
@@ -17,16 +17,16 @@ from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data
 
 
-def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = False) -> Collection:
+def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool = True) -> Collection:
     """Open a collection by name; at the first load it is read, checked and kept in Arrow files in the cache.
 
     Args:
         name: ``"pydocs"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout (or with the
             official files of SQuAD or KILT), or the name of such a folder under ``DR_DATA``. Passages without
-            questions may also be a JSON Lines file or a folder of text files.
+            questions may also be a file of JSON Lines or CSV, a text file or a folder of text files.
         cache: folder of parsed collections; by default ``collections`` in the cache.
-        allow_duplicates: keep (and count) passages with title and text of another one. By default a folder that has
-            some is refused, since a twin of a positive passage counts as wrong wherever it is found.
+        allow_duplicates: keep (and count) passages with title and text of another one; False refuses a folder that has
+            some, since a twin of a positive passage counts as wrong wherever it is found.
 
     Returns:
         The collection, memory-mapped.
@@ -39,7 +39,7 @@ def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool 
     except OSError as error:  # no permission, a name that is too long
         where = error.filename or "collection"
         raise InputError(error.strerror or str(error), where=where, fix="Give a path that can be read.") from None
-    return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates)
+    return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates, place=str(name))
 
 
 def _find_source(name: str) -> Source:
@@ -59,16 +59,21 @@ def _find_source(name: str) -> Source:
     place = place.resolve()
     if NOT_IN_NAMES.search(str(place)):
         raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
-    if place.is_file() and place.name.endswith((".jsonl", ".jsonl.gz")):
+    if place.is_file() and place.name.endswith(plain.LINES):
         return plain.lines_source(place)
+    if place.is_file() and place.suffix in plain.TEXTS:
+        return plain.texts_source(place)
     if not place.is_dir():
-        raise InputError(f"{place} is neither a folder nor a .jsonl file", where="collection", fix=_names())
+        problem = f"{place.name} is neither a folder nor a file of a known kind ({', '.join((*plain.TEXTS, *plain.LINES[::2]))})"
+        raise InputError(problem, where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
     if kilt.pages_file(place):
         return kilt.folder_source(place)
     if plain.text_files(place):
         return plain.texts_source(place)
+    if not any((place / name).exists() for name in plain.LAYOUT) and len(files := plain.line_files(place)) == 1:
+        return plain.lines_source(files[0])
     return beir.folder_source(place)
 
 
@@ -78,4 +83,4 @@ def _names() -> str:
     if root and root.is_dir():
         names = sorted(path.parent.name for path in [*root.glob("*/corpus.jsonl"), *root.glob("*/corpus.jsonl.gz")])
         local = f"a folder under DR_DATA ({', '.join(names) or 'none there'})"
-    return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text or of a .jsonl, or {local}."
+    return f"Use pydocs, squad, ir_datasets:<id>, the path of a folder in BEIR layout, of text, of a .jsonl or .csv, or {local}."

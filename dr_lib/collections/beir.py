@@ -25,6 +25,8 @@ GENERATED = "Generated questions"
 JSON_TYPES = {str: "text", int: "a whole number", list: "a list", dict: "an object", bool: "true/false"}
 JSON_TYPES |= {float: "a number", type(None): "null"}
 JUDGEMENT = re.compile(r"([^\t]+)\t([^\t]+)\t *([+-]?[0-9]{1,18}) *")
+ALIASES = {"_id": ("id", "docid", "doc_id", "pid", "qid"), "text": ("contents", "content", "passage", "body", "query", "question")}
+"""Fields of BEIR, and what other dumps call them."""
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
@@ -80,14 +82,19 @@ def _splits(folder: Path) -> dict[str, Path]:
 
 
 def _what_it_is(folder: Path) -> str:
-    """Say what a folder without a corpus seems to be."""
+    """Say what a folder without a corpus seems to be, and what was seen in it."""
     if _find(folder, "queries.jsonl"):
         return "It holds queries only: join them with the passages they are asked of, as corpus.jsonl."
     if (folder / "pairs").is_dir():
         return "It holds text pairs, not passages to search: use it for pre-training on pairs, not as a collection."
-    return (
+    below = [one.relative_to(folder) for name in ("corpus.jsonl", "corpus.jsonl.gz") for one in sorted(folder.glob(f"*/{name}"))]
+    if below:
+        return f"There is {below[0]}: give the folder that it lies in."
+    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
+    seen = f"It holds {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. " if names else "It is empty. "
+    return seen + (
         "Give a folder with corpus.jsonl (fields _id, title, text), queries.jsonl and qrels/<split>.tsv; for passages"
-        " without questions one with corpus.jsonl alone or with text files (*.txt), or a JSON Lines file."
+        " without questions one with text files (.txt, .md, .rst), or one .jsonl or .csv file."
     )
 
 
@@ -123,8 +130,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 ({error.reason})", where=where, fix="Save the file as UTF-8.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        problem = f"the gzip file is cut off or damaged behind this line ({error})"
-        raise InputError(problem, where=where, fix="Copy or compress it again.") from None
+        plain = str(error).startswith("Not a gzipped file")
+        problem = "not a gzip file" if plain else f"the gzip file is cut off or damaged behind this line ({error})"
+        fix = "Remove .gz from its name, or compress it." if plain else "Copy or compress it again."
+        raise InputError(problem, where=where, fix=fix) from None
 
 
 def read_records(path: Path, parse: Callable[[Record, str], Any] = lambda record, where: record) -> Iterator[tuple[str, Any]]:
@@ -151,15 +160,25 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
     if value is None and default is not None:
         return default
     if value is None:
-        raise InputError(f"field {name} is missing", where=where, fix=f"Give every line a field {name}.")
+        other = f" (there are: {', '.join(map(str, record))})" if record else ""
+        raise InputError(f"field {name} is missing{other}"[:300], where=where, fix=f"Give every line a field {name}.")
     if type(value) is not kind or (kind is int and value not in INT64):
         given = "beyond 64 bits" if type(value) is kind else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
         raise InputError(f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}.")
     return value
 
 
+def usual(record: Record) -> Record:
+    """A record with the fields of BEIR, where it has those of another common dump: `id`, `contents`, ids that are numbers."""
+    for name, others in ALIASES.items():
+        if name not in record and (other := next((one for one in others if one in record), None)):
+            record = {**record, name: record[other]}
+    return record | {"_id": str(record["_id"])} if type(record.get("_id")) is int else record
+
+
 def passage_of(record: Record, where: str) -> Passage:
     """A line of a corpus.jsonl as a passage; `InputError` names the field that is wrong."""
+    record = usual(record)
     id_, text = field_of(record, "_id", str, where), field_of(record, "text", str, where)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
     return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
@@ -167,10 +186,11 @@ def passage_of(record: Record, where: str) -> Passage:
 
 def query_text(record: Record, where: str) -> str:
     """The text of a line of a queries.jsonl; `InputError` where it is missing or is no text."""
-    return field_of(record, "text", str, where)
+    return field_of(usual(record), "text", str, where)
 
 
 def _query(record: Record, where: str) -> Query:
+    record = usual(record)
     answers = field_of(record, "answers", list, where, [])
     for answer in answers:
         if not isinstance(answer, str):

@@ -4,6 +4,7 @@ Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run
 ideas/evaluation.
 """
 
+import html
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -34,14 +35,15 @@ class Collection:
         queries: all queries, columns id, text, answers.
         judgements: by split, columns query, passage, grade.
         folder: the cache folder it was opened from, None for a sample.
+        place: the name or path it was loaded by, None for a sample.
 
     Example:
         >>> rows = datasets.Dataset.from_dict({"id": ["a"], "title": [""], "text": ["x"], "doc": [""], "position": [0]})
         >>> asked = datasets.Dataset.from_dict({"id": ["q"], "text": ["why"], "answers": [[]]})
         >>> judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
         >>> tiny = Collection("tiny", "0" * 64, {}, rows, asked, {"test": judged})
-        >>> tiny.splits, tiny.qrels("test")
-        (('test',), {'q': {'a': 1}})
+        >>> tiny.splits, tiny.qrels("test"), len(tiny), tiny["a"]["text"]
+        (('test',), {'q': {'a': 1}}, 1, 'x')
     """
 
     def __init__(
@@ -53,14 +55,33 @@ class Collection:
         queries: datasets.Dataset,
         judgements: Mapping[str, datasets.Dataset],
         folder: Path | None = None,
+        place: str | None = None,
     ):
         self.name, self.digest, self.info = name, digest, dict(info)
-        self.passages, self.folder = passages, folder
+        self.passages, self.folder, self.place = passages, folder, place
         self._queries, self._judgements = queries, dict(judgements)
         self._grades: dict[str, Grades] = {}
 
     def __repr__(self) -> str:
         return f"Collection({self.name!r}, {len(self.passages)} passages, splits {', '.join(self.splits) or 'none'})"
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """A passage by its id: id, title, text, doc, position."""
+        if (row := self._passage_rows.get(name)) is None:
+            fix = "Passages have ids, as in `collection.passages['id']`; by its row, one is `collection.passages[0]`."
+            raise InputError(f"there is no passage {name!r}", where=f"collection {self.name}", fix=fix)
+        return self.passages[row]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: sizes, and the first passages."""
+        sizes = [f"{len(self):,} passages", *(f"{len(self.qrels(split)):,} queries in {split}" for split in self.splits)]
+        cells = ((row["id"], row["title"], row["text"][:200]) for row in self.passages.select(range(min(3, len(self)))))
+        lines = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
+        head = "<tr><th>id</th><th>title</th><th>text</th></tr>"
+        return f"<p><strong>{html.escape(self.name)}</strong>: {html.escape(', '.join(sizes))}</p><table>{head}{lines}</table>"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -73,6 +94,10 @@ class Collection:
         licence = self.info.get("licence", "unknown")
         parts = [f"{part}: {own}" for part, own in licence.items()] if isinstance(licence, Mapping) else [str(licence)]
         return " ".join("; ".join(parts).split())
+
+    @cached_property
+    def _passage_rows(self) -> dict[str, int]:
+        return {id_: row for row, id_ in enumerate(self.passages["id"][:])}
 
     @cached_property
     def _query_rows(self) -> dict[str, int]:

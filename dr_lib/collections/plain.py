@@ -1,4 +1,4 @@
-"""Passages without questions: one JSON Lines file, or a folder of text files that are cut into passages.
+"""Passages without questions: one file of JSON Lines or CSV, or text files that are cut into passages.
 
 The checks are those of every collection. There are no queries and no judgements: such a collection is text for
 pre-training, until questions are written for it (`lab.generate_queries`). About 100 words per passage, as in DPR's
@@ -6,18 +6,22 @@ Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is torn apart un
 of the book: practice/own-corpus.
 """
 
+import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records
+from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records, said_of, usual
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 
 WORDS = 100
+TEXTS = (".txt", ".md", ".rst")
+LINES = tuple(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".csv", ".tsv") for packed in ("", ".gz"))
+"""Endings of files of running text, and of files with a passage a line."""
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 ABBREVIATIONS = ("e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "et al", "resp", "Ref", "approx", "No")
 SENTENCE_END = re.compile(
@@ -26,52 +30,83 @@ SENTENCE_END = re.compile(
 
 
 def lines_source(path: Path) -> Source:
-    """Describe a JSON Lines file of passages.
+    """Describe a file of passages, in JSON Lines or CSV.
 
     Args:
         path: a line is an object with `text`, and as in a corpus.jsonl `title`, `doc` and `position`; without `_id` it
-            is called "line-" and its number.
+            is called "line-" and its number. The first line of a .csv or .tsv names its columns likewise.
     """
+    kind = path.name.removesuffix(".gz").rpartition(".")[2]
 
     def parse(record: dict[str, Any], where: str) -> Passage:
-        return passage_of({"_id": f"line-{where.rpartition(' ')[2]}", **record}, where)
+        return passage_of({"_id": f"line-{where.rpartition(' ')[2]}", **usual(record)}, where)
 
     return Source(
-        name=path.name.removesuffix(".gz").removesuffix(".jsonl"),
+        name=path.name.removesuffix(".gz").removesuffix(f".{kind}"),
         digest=files_digest([path]),
-        passages=partial(read_records, path, parse),
-        info={"source": "JSON Lines file", "licence": licence_of(path.parent), "files": [path.name]},
+        passages=partial(_cells if kind in ("csv", "tsv") else read_records, path, parse),
+        info={"source": f"{kind.upper()} file", "licence": licence_of(path.parent), "files": [path.name]},
     )
 
 
-def text_files(folder: Path) -> list[Path]:
+def _cells(path: Path, parse: Callable[[dict[str, Any], str], Passage]) -> Iterator[tuple[str, Passage]]:
+    """The rows of a CSV file as `parse` makes them; a cell may hold line ends."""
+    csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
+    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter="\t" if ".tsv" in path.name else ",", strict=True)
+    try:
+        columns = [name.strip() for name in next(lines, [])]
+        for row in lines:
+            where = f"{path} line {lines.line_num}"
+            if any(row):
+                record = {name: cell for name, cell in zip(columns, row, strict=True) if cell}
+                yield where, parse(record | ({"position": int(record["position"])} if "position" in record else {}), where)
+    except (csv.Error, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        problem = f"not a row of a table whose columns are {', '.join(columns)[:80]} ({error})"
+        fix = "Give each row as many cells as the first line has names."
+        raise InputError(problem, where=f"{path} line {lines.line_num}", fix=fix) from None
+
+
+def text_files(place: Path) -> list[Path]:
     """The text files of a folder and of those in it, by name; none where it has files of the BEIR layout.
 
-    What begins with a dot is left out.
+    What begins with a dot is left out, as is a README.md that states the licence.
     """
-    if any((folder / name).exists() for name in LAYOUT):
+    if place.is_file():
+        return [place]
+    if any((place / name).exists() for name in LAYOUT):
         return []
-    files = {path.relative_to(folder): path for path in sorted(folder.rglob("*.txt")) if path.is_file()}
+    files = {path.relative_to(place): path for path in sorted(place.rglob("*")) if path.suffix in TEXTS and path.is_file()}
+    if said_of(place, "Licence"):
+        files.pop(Path("README.md"), None)
     return [path for name, path in files.items() if not any(part.startswith(".") for part in name.parts)]
 
 
-def texts_source(folder: Path) -> Source:
-    """Describe a folder of text files, each a document that is cut into passages.
+def line_files(folder: Path) -> list[Path]:
+    """The files of a folder that may hold a passage a line."""
+    return [path for path in sorted(folder.iterdir()) if path.name.endswith(LINES) and path.is_file()]
+
+
+def texts_source(place: Path) -> Source:
+    """Describe text files, each a document that is cut into passages.
 
     Args:
-        folder: its `*.txt` files in UTF-8, also in folders below. `doc` is the file's name as seen from the folder, the
-            id of a passage that name and the passage's number. Titles are empty.
+        place: a folder with `.txt`, `.md` or `.rst` files in UTF-8, also in folders below, or one such file. `doc` is
+            the file's name as seen from the folder, the id of a passage that name and the passage's number. Titles are
+            empty.
 
     Raises:
         InputError: a file whose name is not UTF-8 or holds a line end.
     """
-    files = {path.relative_to(folder).as_posix(): path for path in text_files(folder)}
+    folder = place.parent if place.is_file() else place
+    files = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
             raise InputError(f"a file name with a control character or not in UTF-8: {name!r}", where=folder, fix=fix)
     return Source(
-        name=folder.name,
+        name=place.stem if place.is_file() else folder.name,
         digest=json_digest([files_digest(files.values()), list(files)]),
         passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), "files": len(files)},

@@ -101,13 +101,14 @@ def published_source(name: str, digest: str, place: str, build: Callable[[], dic
     return Source(name, digest, rows("passages"), rows("queries"), splits, info, published=True)
 
 
-def open_source(source: Source, root: Path, *, allow_duplicates: bool = False) -> Collection:
+def open_source(source: Source, root: Path, *, allow_duplicates: bool = True, place: str | None = None) -> Collection:
     """Open the Arrow files of `source`, making them first where they are missing.
 
     Args:
         source: what the reader of a format gives.
         root: folder of all collections' files.
         allow_duplicates: keep (and count) passages that repeat title and text of another one.
+        place: the name or path by which the reader gave it.
 
     Raises:
         InputError: the source breaks a rule (nothing is left behind), or a file was altered since.
@@ -116,7 +117,7 @@ def open_source(source: Source, root: Path, *, allow_duplicates: bool = False) -
     about = read_json(folder / ABOUT)
     passages, queries = (Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries"))
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    return Collection(about["name"], about["digest"], about["info"], passages, queries, judged, folder)
+    return Collection(about["name"], about["digest"], about["info"], passages, queries, judged, folder, place)
 
 
 @stage(version=2)

@@ -4,6 +4,7 @@ from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_bas
 from dr_lib.lab.batch import run_notebooks
 from dr_lib.lab.generate import GeneratedQueries, generate_queries
 from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, records_for
+from dr_lib.lab.own_corpus import Compared, Progress
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.plan import plan, plan_lines
 from dr_lib.lab.recipe import (
@@ -37,7 +38,9 @@ from dr_lib.lab.records import (
     stage_folder,
 )
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
-from dr_lib.lab.status import status_lines
+from dr_lib.lab.status import clean, status_lines
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, measured, zero_shot
 from dr_lib.lab.verify import certificate_lines, certificates_root, load_certificates, verify
 from dr_lib.stages import Cache, Data, Estimates, Part, Stage, code_digest, stage
+
+compare = Compared.run

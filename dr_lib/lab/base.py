@@ -16,6 +16,7 @@ import datasets
 import numpy as np
 import torch
 from pydantic import Field
+from safetensors import safe_open
 from transformers import AutoConfig
 
 from dr_lib import collections, models, objectives, places
@@ -24,7 +25,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
-from dr_lib.models import locate
+from dr_lib.models import PACKAGED, find_encoder, locate
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
@@ -62,6 +63,8 @@ class Checkpoint:
         model: what stages depend on and load: a folder or hub name with its digest, or part of a stage that makes it.
         tokenizer: the same for its tokenizer alone, which tokens depend on.
         public: whether it brings a tokenizer of its own kind, rather than having been trained here.
+        pooling: how it makes a vector, where it is a model of sentence-transformers; None where it does not say.
+        fresh_head: whether its masked-LM head is not trained, but drawn anew because it came without one.
     """
 
     name: str
@@ -69,6 +72,8 @@ class Checkpoint:
     model: Data | Part
     tokenizer: Data | Part
     public: bool = True
+    pooling: str | None = None
+    fresh_head: bool = False
 
     def same_tokenizer(self, other: "Checkpoint") -> bool:
         """Whether tokens made for one can be read by the other."""
@@ -101,7 +106,8 @@ def open_checkpoint(name: str) -> Checkpoint:
     """Find a masked LM by its name in a recipe.
 
     Args:
-        name: "embedded", a local folder, a hub name, or the YAML file of a base recipe.
+        name: "embedded", a local folder, a hub name, a name of `models.PACKAGED`, or the YAML file of a base recipe. A
+            model of sentence-transformers, which has no masked-LM head, gets a fresh one.
 
     Raises:
         InputError: there is nothing usable under that name.
@@ -112,8 +118,9 @@ def open_checkpoint(name: str) -> Checkpoint:
         shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
         made = base_stage(recipe)
         return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
-    place = locate(name)
-    return _open_checkpoint(place, _fingerprint(Path(place) if is_place(place) else None))
+    place = locate(find_encoder(name) if name in PACKAGED else name)
+    shown = name if name in PACKAGED else Path(place).name if is_place(place) else place
+    return _open_checkpoint(place, shown, _fingerprint(Path(place) if is_place(place) else None))
 
 
 def open_writer(name: str) -> Checkpoint:
@@ -153,12 +160,45 @@ def _open_sample(settings: CollectionSettings, fingerprint: object) -> Collectio
 
 
 @lru_cache(maxsize=8)
-def _open_checkpoint(place: str, _: object) -> Checkpoint:
+def _open_checkpoint(place: str, name: str, _: object) -> Checkpoint:
+    model = Data(place, model_digest(place))  # first: transformers tries for half a minute to reach a hub
     config = AutoConfig.from_pretrained(place, trust_remote_code=False)
     sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
     tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
-    name = Path(place).name if is_place(place) else place
-    return Checkpoint(name, Shape(*sizes), Data(place, model_digest(place)), tokenizer)
+    if pooling := pooling_of(Path(place)):
+        if fresh := not has_head(Path(place)):
+            model = with_head(model) / "model"
+        return Checkpoint(name, Shape(*sizes), model, tokenizer, pooling=pooling, fresh_head=fresh)
+    return Checkpoint(name, Shape(*sizes), model, tokenizer)
+
+
+def pooling_of(folder: Path) -> str | None:
+    """How a model of sentence-transformers makes a vector of its states, "cls" or "mean"; None for any other folder.
+
+    Raises:
+        InputError: it pools in another way.
+    """
+    modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    for path in (folder / one["path"] / "config.json" for one in modules if one["type"].endswith(".Pooling")):
+        config = read_json(path)
+        for name, key in (("cls", "pooling_mode_cls_token"), ("mean", "pooling_mode_mean_tokens")):
+            if config.get(key) or config.get("pooling_mode") == name:
+                return name
+        raise InputError("pools neither by cls nor by mean", where=path, fix="Use it as it comes (key retriever).")
+    return None
+
+
+def has_head(folder: Path) -> bool:
+    """Whether the weights of a folder include a masked-LM head."""
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        return any(name.startswith(("cls.predictions", "generator_predictions")) for name in weights.keys())  # noqa: SIM118
+
+
+@stage()
+def with_head(folder: Path, start: Path, *, seed: int = 0) -> None:
+    """`model/`: an encoder that has no masked-LM head with a fresh one, to pre-train it further."""
+    model = models.with_fresh_head(start, seed=seed)
+    models.save_masked_lm(model, load_tokenizer(start), folder / "model")
 
 
 def _hub_revision(name: str) -> str:

@@ -9,16 +9,18 @@ the others still run, and the exit status says so.
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tqdm import tqdm
@@ -27,6 +29,8 @@ from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json, read_yaml, write_json
 from dr_lib.stages import spell_seconds
+
+BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
 
 
 def run_notebooks(
@@ -54,9 +58,10 @@ def run_notebooks(
         0 if every notebook ran, 1 otherwise.
 
     Raises:
-        InputError: no notebook found, or no such scale.
+        InputError: no notebook found, no such scale, or a parameter that none of them has.
     """
-    notebooks, settings, parameters = find_notebooks(sources), find_scale(scale), dict(parameters or {})
+    notebooks, settings, parameters = find_notebooks(sources), places.find_scale(scale), dict(parameters or {})
+    check_parameters(notebooks, parameters)
     target = to or places.project_root() / "_build" / "executed"
     inputs = inputs_digest(settings, parameters, threads)
     started, states = time.perf_counter(), Counter()
@@ -95,13 +100,20 @@ def find_notebooks(sources: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def find_scale(scale: str) -> Path:
-    """The parameter file of a scale."""
-    for path in (Path(scale), places.scale_file(scale)):
-        if path.is_file():
-            return path.resolve()
-    known = ", ".join(places.known_scales())
-    raise InputError(f"no scale {scale!r}", where="scale", fix=f"Choose one of {known}, or give a YAML file.")
+def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
+    """Refuse a parameter that none of the notebooks has: it would change nothing, and nobody would know."""
+    known = {
+        name.id
+        for notebook in notebooks
+        for cell in read_json(notebook)["cells"]
+        if "parameters" in cell["metadata"].get("tags", [])
+        for name in ast.walk(ast.parse("".join(cell["source"])))
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    for name in names:
+        if name not in known:
+            fix = f"Known here: {', '.join(sorted(known))}."
+            raise InputError(f"no notebook has a parameter {name!r}", where="parameters", fix=fix)
 
 
 def run_notebook(
@@ -141,10 +153,29 @@ def run_notebook(
             if output.exists():
                 shutil.copyfile(output, log.with_suffix(".failed.ipynb"))
             return "failed", f"{name}: FAILED after {seconds}, {failure(output, log, status)} (log: {log})"
-        content = read_json(output)
+        content = without_bars(read_json(output))
         content["metadata"] |= {"execution_key": key} if key else {}
         write_json(result, content)
     return "ran", f"{name}: {seconds}"
+
+
+def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
+    """An executed notebook without the bars of what is finished: a bar is drawn anew hundreds of times, each an output."""
+    for cell in notebook["cells"]:
+        kept: list[dict[str, Any]] = []
+        for output in cell.get("outputs", []):
+            last = kept[-1] if kept else {}
+            if output["output_type"] == "stream" and last.get("name") == output["name"]:
+                last["text"] = "".join([*last["text"], *output["text"]])
+            else:
+                kept.append(output)
+        for output in kept:
+            if output["output_type"] == "stream":
+                lines = (line.rpartition("\r")[2] for line in "".join(output["text"]).split("\n"))
+                output["text"] = "\n".join(line for line in lines if not BAR.search(line)).lstrip("\n")
+        if "outputs" in cell:
+            cell["outputs"] = [one for one in kept if one["output_type"] != "stream" or one["text"].strip()]
+    return notebook
 
 
 # A notebook is not run again while nothing has changed that its result depends on. ---------------------------------

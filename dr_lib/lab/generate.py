@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib import materials
+from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab.base import open_collection, open_sample, open_writer
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.stages import Cache, Stage
+
+FEWEST_PASSAGES = 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def generate_queries(
         cache: where the stages are kept.
 
     Raises:
-        InputError: `learn_from` has no training queries, or too few questions passed.
+        InputError: too few passages that are not judged, `learn_from` has no training queries, or too few questions passed.
     """
     collection = open_sample(recipe.collection)
     judged = list(collection.splits) if use_judgements else []
@@ -71,6 +74,13 @@ def generate_queries(
 def question_collection(recipe: Recipe, learn_from: str, judged: list[str], *, per_passage: int, top_k: int, seed: int) -> Stage:
     """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
     collection = open_sample(recipe.collection)
+    held = {
+        passage for split in judged for grades in collection.qrels(split).values() for passage, grade in grades.items() if grade
+    }
+    if len(collection) - len(held) < FEWEST_PASSAGES:
+        problem = f"{len(collection) - len(held)} passages to write questions about, too few to train and to test"
+        told = f" ({len(held)} are judged already, and kept for that)" if held else ""
+        raise InputError(problem + told, where=collection.name, fix=f"Give text for {FEWEST_PASSAGES} or more passages.")
     writing = Pipeline(recipe, searches=False)
     if recipe.auxiliary.questions.model:
         writer = open_writer(recipe.auxiliary.questions.model)

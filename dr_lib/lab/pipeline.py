@@ -588,6 +588,13 @@ def check(pipeline: Pipeline) -> None:
     trainings = {name: one for name in ("finetuning", "finetuning2", "distillation") if (one := getattr(recipe, name))}
     for name, one in trainings.items():
         _check_validation(name, one, pipeline)
+    if base.pooling not in (None, recipe.pooling):
+        problem = f"{base.name} makes its vectors by {base.pooling!r}, the recipe by {recipe.pooling!r}"
+        raise InputError(problem, where="pooling", fix=f"Set pooling to {base.pooling!r}, and what the model has learned is kept.")
+    if pipeline.generator and pipeline.generator.fresh_head:
+        problem = f"{recipe.objective.name} replaces words by the guesses of a masked LM, and {base.name} came without its head"
+        fix = "Name a masked LM of the same vocabulary as `generator`, or take a method without one (mlm, retromae)."
+        raise InputError(problem, where="objective", fix=fix)
     check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
     if options.nlu:
         evaluation.task_of(options.nlu.task)

@@ -33,7 +33,7 @@ class CollectionSettings(Settings):
         passages: number of passages to keep; None keeps all, as for the other three.
         train_queries, dev_queries, test_queries: number of queries to draw from a split.
         seed: of the draw. It is not the seed of the run: all seeds of a study see the same collection.
-        allow_duplicates: keep passages that repeat title and text of another one, instead of refusing the folder.
+        allow_duplicates: keep passages that repeat title and text of another one; False refuses a folder that has some.
     """
 
     name: str = "pydocs"
@@ -42,7 +42,7 @@ class CollectionSettings(Settings):
     dev_queries: int | None = Count
     test_queries: int | None = Count
     seed: int = Field(default=0, ge=0)
-    allow_duplicates: bool = False
+    allow_duplicates: bool = True
 
     @model_validator(mode="before")
     @classmethod
@@ -310,7 +310,8 @@ class Recipe(Settings):
     Args:
         collection: what is searched, see `CollectionSettings`; a bare name is enough.
         base: the masked LM to start from: "embedded" (the book's own), a local folder, a hub name, or the YAML file
-            of a base recipe, which is then trained first.
+            of a base recipe, which is then trained first. A model of sentence-transformers keeps its `pooling`, and gets a
+            fresh masked-LM head.
         generator: the masked LM that replaces tokens, for objectives that need one; None takes `base`.
         title: how a passage becomes a sequence: "pair", "joined" or "none".
         passage_length, query_length: longest sequences in pieces, special tokens included.
@@ -457,6 +458,8 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
         >>> recipe.pretraining.steps, recipe.finetuning.steps
         (7, 12)
     """
+    if isinstance(overrides, str | Path):
+        raise InputError(f"{str(overrides)!r} is no mapping", where="overrides", fix="Name a collection as `collection=`.")
     path = places.scale_file(scale)
     if not path.is_file() and not overrides:
         raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(places.known_scales())}.")

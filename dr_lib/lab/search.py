@@ -15,11 +15,11 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from dr_lib import retrieval, tokens
+from dr_lib import places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest
-from dr_lib.lab.base import open_checkpoint, open_sample
+from dr_lib.lab.base import model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
 from dr_lib.models import open_encoder
@@ -79,12 +79,13 @@ class Searcher:
         self.collection, self.systems = collection, dict(systems)
         self._judged = judgements_by_text(collection)
 
-    def search(self, queries: Sequence[str], k: int = 5) -> list[Result]:
-        """The first `k` passages of every system for each query; judgements are shown for queries of the collection.
+    def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
+        """The first `k` passages of every system for each query (or the only one); known judgements are shown.
 
         Raises:
             InputError: an empty query, or `k` below 1.
         """
+        queries = [queries] if isinstance(queries, str) else queries
         check_queries(queries, k)
         rankings, results = {name: system(queries, k) for name, system in self.systems.items()}, []
         for row, query in enumerate(queries):
@@ -160,7 +161,7 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
     """
-    is_record = source.endswith(".json") and not Path(source).is_dir()
+    is_record = names_record(source)
     dense: dict[str, dict[str, Path]] = {}
     for place in [*([Path(source)] if is_record else []), *models]:
         found, record = open_models(Path(place))
@@ -170,9 +171,17 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         name = record.label if record else place.resolve().name
         dense[f"{name} ({place})" if name in dense else name] = found
-    kept = CollectionSettings(name=source, allow_duplicates=True)  # whoever asks wants answers, repeated passages or not
-    collection = collection_of(load_record(Path(source))) if is_record else open_sample(kept)
+    collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
     return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
+
+
+def names_record(source: str) -> bool:
+    """Whether a .json file is a record: one indented object, where a collection has an object a line."""
+    path = Path(source).expanduser()
+    if not source.endswith(".json") or not path.is_file():
+        return source.endswith(".json") and places.find_data(source) is None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().strip() == "{"
 
 
 def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
@@ -197,7 +206,7 @@ def vectors_of(collection: Collection, folder: Path) -> Stage:
     if not (folder / "dense.json").is_file():
         return retrieval.given_vectors(retrieval.given(folder), collection).costs(len(collection.passages), folder.name)
     checkpoint = open_checkpoint(str(folder))
-    files = [checkpoint.model.digest, file_digest(folder / "dense.json")]
+    files = [model_digest(str(folder)), file_digest(folder / "dense.json")]
     passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
     return retrieval.vectors(Data(str(folder), json_digest(files)), passages).costs(len(collection.passages))
 

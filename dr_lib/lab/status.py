@@ -3,6 +3,14 @@
 Page of the book: reference/status.
 """
 
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
@@ -11,19 +19,103 @@ from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 from dr_lib.training import DistilledBiEncoder
 
 
-def status_lines(verify: bool = False, cache: Cache | None = None) -> list[str]:
-    """Describe stages and records, one line each.
+def status_lines(verify: bool = False, cache: Cache | None = None, study: str | None = None) -> list[str]:
+    """Describe stages, and records by study, one line each.
 
     Args:
         verify: compare all files of all stages with their checksums (reads everything).
         cache: default the cache of this machine.
+        study: list the records of this one, one by one.
     """
-    lines = stage_lines(cache := cache or Cache()) + (damage_lines(cache) if verify else [])
+    cache = cache or Cache()
+    lines = [] if study else stage_lines(cache) + (damage_lines(cache) if verify else [])
     for title, root in (("of this machine", places.cache_root() / "records"), ("in the book", places.records_root())):
-        folders = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name != "ids"]
-        records = [record for folder in folders for record in load_records(folder)]
-        lines += ["", f"records {title}: {len(records)}", *(f"  {describe(record)}" for record in records)]
+        records = [record for folder in scale_folders(root) for record in load_records(folder, study)]
+        if study:
+            lines += [f"records {title}: {len(records)}", *(f"  {describe(record)}" for record in records)]
+            continue
+        sizes = own_stages(records, cache) if "machine" in title else {}
+        lines += ["", f"records {title}: {len(records)}"]
+        lines += [f"  {line}" for line in study_lines(records, sizes)]
     return lines
+
+
+def scale_folders(root: Path) -> list[Path]:
+    """The folders of records, one a scale."""
+    return [path for path in sorted(root.glob("*")) if path.is_dir() and path.name != "ids"]
+
+
+def study_lines(records: Sequence[Record], own: Mapping[str, Mapping[Path, int]]) -> Iterator[str]:
+    """A line a study: its records, the size of the stages that no other study uses, when the newest was made, and by what code."""
+    studies: dict[str, list[Record]] = {}
+    for record in records:
+        studies.setdefault(record.study, []).append(record)
+    for study, made in studies.items():
+        scales = ", ".join(dict.fromkeys(record.scale for record in made))
+        size = f", {sum(own[study].values()) / 2**20:,.1f} MB of its own" if study in own else ""
+        newest = max(datetime.fromisoformat(record.created) for record in made)
+        days = (datetime.now(UTC) - newest).days
+        old = sum(moved_on(record) != [] for record in made)
+        other = f", {old} made by other code" if old else ""
+        yield f"{study}: {len(made)} records ({scales}){size}, newest {newest:%Y-%m-%d}, {days} days ago{other}"
+
+
+def own_stages(records: Sequence[Record], cache: Cache) -> dict[str, dict[Path, int]]:
+    """Study -> folder -> bytes of the finished stages that its records rest on and no other study's do."""
+    manifests, needed = {manifest["key"]: manifest for manifest in cache.manifests()}, {}
+    for record in records:
+        waiting, keys = list(record.keys.values()), needed.setdefault(record.study, set())
+        while waiting:
+            if (key := waiting.pop()) in manifests and key not in keys:
+                keys.add(key)
+                waiting += manifests[key]["inputs"]
+    users = Counter(key for keys in needed.values() for key in keys)
+    return {
+        study: {
+            cache.root / f"{manifests[key]['kind']}-{key[:16]}": sum(file["bytes"] for file in manifests[key]["files"].values())
+            for key in sorted(keys)
+            if users[key] == 1
+        }
+        for study, keys in needed.items()
+    }
+
+
+def clean(study: str | None = None, partials: bool = False, dry_run: bool = False, cache: Cache | None = None) -> list[str]:
+    """Remove a study's records of this machine with the stages that no other one uses, or what killed runs left.
+
+    Args:
+        study: its name.
+        partials: remove unfinished stages that no process is building.
+        dry_run: only say what would be removed.
+        cache: default the cache of this machine.
+
+    Returns:
+        A line for each thing removed, and one with the total.
+
+    Raises:
+        InputError: nothing named to remove, or no record of that study.
+    """
+    cache, sizes = cache or Cache(), {}
+    if not study and not partials:
+        raise InputError("nothing named", where="clean", fix="Give --study NAME (`status` lists them) or --partials.")
+    if study:
+        folders = scale_folders(places.cache_root() / "records")
+        records = [(folder, record) for folder in folders for record in load_records(folder)]
+        if not (chosen := [folder / record.file_name for folder, record in records if record.study == study]):
+            known = ", ".join(sorted({record.study for _, record in records})) or "none"
+            raise InputError(f"no record of {study!r} here", where="clean", fix=f"Studies of this machine: {known}.")
+        sizes = {path: path.stat().st_size for path in chosen} | own_stages([record for _, record in records], cache)[study]
+    for path in sorted(cache.root.glob("*.partial")) if partials else []:
+        try:
+            with FileLock(cache.root / "locks" / f"{path.stem}.lock", timeout=0):
+                sizes[path] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        except Timeout:
+            continue  # somebody is building it
+    for path in sizes:
+        if not dry_run:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    total = f"{len(sizes)} {'would be ' if dry_run else ''}removed, {sum(sizes.values()) / 2**20:,.1f} MB"
+    return [*(f"{path.name}: {size / 2**20:,.1f} MB" for path, size in sizes.items()), total]
 
 
 def stage_lines(cache: Cache) -> list[str]:
@@ -65,14 +157,18 @@ def age(record: Record) -> str:
     """How the code has moved on: what of a record was made by other code, and the commits to the library since."""
     since = commits_since(record.commit.get("id"))
     changed = " with uncommitted changes" if record.commit.get("changed") else ""
-    if not record.code:
-        other = "made before code was part of the keys"
-    else:
-        now = {kind: code_digest(KINDS[kind]) for kind in record.code if kind in KINDS}
-        if "method" in record.code:
-            now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
-        now["distil"] = code_digest(DistilledBiEncoder)
-        moved = sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)
-        other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
+    moved = moved_on(record)
+    other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
     commits = "commit unknown here" if since is None else f"{since} commits to dr_lib since"
     return f"{other}; {commits}{changed}"
+
+
+def moved_on(record: Record) -> list[str]:
+    """The kinds of stages of a record whose code is another one now; all of a record from before keys held the code."""
+    if not record.code:
+        return ["all of it, before code was part of the keys"]
+    now = {kind: code_digest(KINDS[kind]) for kind in record.code if kind in KINDS}
+    if "method" in record.code:
+        now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
+    now["distil"] = code_digest(DistilledBiEncoder)
+    return sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)

@@ -30,6 +30,8 @@ TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # wh
 # Kinds of stages whose cost is in operations, and operations a second that training has reached
 COUNTED = ("base", "continued", *TRAINED, "vectors", "reranked", "teacher_scores")
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
+# Kind -> units of its cost a second, to plan by until this machine has finished one of the kind
+RATES = dict.fromkeys([*COUNTED, "question_generator"], SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
 BM25 = "BM25"
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
 
@@ -297,7 +299,7 @@ class Study:
         """The first run that fits what is left of the budget; while durations are unknown, one run at a time."""
         if not waiting or deadline is None:
             return waiting[0] if waiting else None
-        left, estimates = deadline - time.monotonic(), Estimates(self.cache.manifests())
+        left, estimates = deadline - time.monotonic(), Estimates(self.cache.manifests(), RATES)
         for run in waiting:
             expected = estimates.remaining([ends[run]], self.cache)
             if (left > 0 and not busy) if expected is None else expected <= left:
@@ -373,7 +375,7 @@ def zero_shot(
     Args:
         recipes: label -> recipe, or one recipe, which is called by its method's name.
         collections: names or paths as `collections.load` takes them; or shown name -> name, path or
-            `CollectionSettings`, for samples. Passages that occur twice are allowed unless settings say otherwise.
+            `CollectionSettings`, for samples.
         name: of the study, for the records.
         seeds: seeds of the trainings.
         measures: as `evaluation.evaluate` takes them.
@@ -433,4 +435,4 @@ def elsewhere(recipe: Recipe, where: CollectionSettings) -> Recipe:
 def _settings(one: Any) -> CollectionSettings:
     if isinstance(one, CollectionSettings):
         return one
-    return CollectionSettings(**{"allow_duplicates": True, **({"name": str(one)} if isinstance(one, str | Path) else one)})
+    return CollectionSettings(**({"name": str(one)} if isinstance(one, str | Path) else one))

@@ -1,8 +1,9 @@
 """Queries for a collection that has none: generated questions that lead back to one passage, split and stored as a folder.
 
 A question stays if it was written once only and BM25 finds its passage again. Splits that people have judged are kept:
-with a test split of one's own, only training queries are written. No passage and no question is in two splits; they are
-drawn by document, so that neighbours of a training passage are no test passages. Page: practice/own-corpus.
+with a test split of one's own, only training queries are written, about passages that nobody has judged. No passage and
+no question is in two splits; they are drawn by document, so that neighbours of a training passage are no generated test
+passages. Page: practice/own-corpus.
 """
 
 import re
@@ -133,7 +134,8 @@ def draw_splits(
         documents: `[passages]` int64, the document of each.
         asked: rows of passages that have a question, in any order, repeated or not.
         shares: split -> its part of the documents that have a question, scaled to sum to 1; the first gets the rest.
-        held: rows of passages that are judged already; they and their documents are left out.
+        held: rows of passages that are judged already and left out; the rest of their documents is not, since people often
+            judge a passage of nearly every document.
         seed: of the draw.
 
     Returns:
@@ -149,9 +151,8 @@ def draw_splits(
     # A document in one split alone: neighbours of a training passage would make the test easier than it looks.
     few = len(np.unique(documents[asked])) < FEWEST_DOCUMENTS
     units = np.arange(len(documents)) if few else documents
-    free = ~np.isin(units, units[held.astype(np.int64)])
-    rows = np.unique(asked)
-    drawn = np.unique(units[rows[free[rows]]])
+    rows = np.setdiff1d(asked, held)
+    drawn = np.unique(units[rows])
     if len(drawn) < len(shares):
         fix = "Write more questions a passage, use a weaker filter, or train the question generator longer."
         raise InputError(f"{len(drawn)} passages with questions make no {len(shares)} splits", where="ask", fix=fix)

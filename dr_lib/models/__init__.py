@@ -21,6 +21,7 @@ from dr_lib.models.bert import (
     new_bert,
     position_vectors,
     save_masked_lm,
+    with_fresh_head,
 )
 from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
 from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings

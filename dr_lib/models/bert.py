@@ -62,6 +62,15 @@ def load_masked_lm(
     return read_pretrained(AutoModelForMaskedLM, name_or_path, dropout=dropout, device=device)
 
 
+def with_fresh_head(name_or_path: str | Path, *, seed: int = 0) -> PreTrainedModel:
+    """A masked LM whose head is drawn anew over an encoder that came without one; word vectors serve as output weights."""
+
+    def is_head(model: PreTrainedModel, name: str) -> bool:
+        return not name.startswith(f"{model.base_model_prefix}.")
+
+    return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, seed=seed)
+
+
 def read_pretrained(
     kind: Any,
     name_or_path: str | Path,

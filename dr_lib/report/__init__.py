@@ -15,6 +15,7 @@ from dr_lib.report.measured import (
     recorded_by_collection,
     recorded_studies,
 )
+from dr_lib.report.own_corpus import Compared
 from dr_lib.report.pretrain import TimeIsUpError, pretrain
 from dr_lib.report.tables import (
     Markup,
@@ -30,3 +31,5 @@ from dr_lib.report.tables import (
     table,
     verdict_badge,
 )
+
+compare = Compared.run

@@ -111,13 +111,14 @@ class Comparison:
         alt = f"Values by {rows}. {_in_words(series)}"
         return HTML(order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data)
 
-    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
+    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False, tested_on: str = "") -> HTML:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.
 
         Args:
             pairs: (first, second) labels; the difference is first minus second.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
+            tested_on: whose queries these are, to stand in every row.
         """
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
         if any({*pair} <= {*self.paper} for pair in pairs):
@@ -132,6 +133,8 @@ class Comparison:
                 spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
             columns["smallest detectable"] = [least.get(pair) for pair in pairs]
+        if tested_on:
+            columns["tested on"] = [tested_on for _ in pairs]
         if len(columns) == 1:
             return NOTHING
         unit = f"Points of {self.measure}; 95 % intervals from paired differences." if self.runs else "Points."

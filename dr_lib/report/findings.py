@@ -5,6 +5,7 @@ Every number of these sentences comes from records. Pages: practice/own-corpus, 
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -25,7 +26,7 @@ JUDGED = 50
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
 MANY_MORE = 10_000
 """Queries that nobody will judge to tell two systems apart."""
-BM25 = "BM25"
+BM25, TAG = "BM25", re.compile(r"<[^>]+>")
 
 
 class Advice(NamedTuple):
@@ -33,6 +34,11 @@ class Advice(NamedTuple):
 
     label: str | None
     text: HTML
+
+    @property
+    def plain(self) -> str:
+        """The text for a terminal."""
+        return html.unescape(TAG.sub("", self.text.data))
 
 
 def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
@@ -76,7 +82,7 @@ def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
             f"<strong>Not enough queries to say whether {whether}: {number}.</strong> Until then use BM25, which needs no training."
         )
     if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
-        text += " No public model was compared: name some in <code>models</code>."
+        text += " No public model was compared: name one among the systems, such as all-MiniLM-L6-v2 (<code>make models</code>)."
     return Advice(best if secured else None, HTML(f"<p>{text}</p>"))
 
 
@@ -126,7 +132,7 @@ def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueri
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
     if pending:
-        steps.append(f"{pending} runs are pending, beyond the time budget: run the notebook again to continue.")
+        steps.append(f"{pending} runs are pending, beyond the time budget: run again to continue.")
     if presentable(runs):
         steps += [_on_generated(best) if "test" in counts else _against_bm25(runs, measure, best)]
         steps += [_on_judgements(runs, measure, (best, BM25), "test" in counts)]
@@ -170,7 +176,7 @@ def _against_bm25(runs: Runs, measure: str, best: str) -> str:
         )
     if difference.mean < 0:
         return f"<strong>BM25 is ahead of {name}: search with BM25</strong>, and try what follows."
-    return f"<strong>{name} is ahead of BM25</strong>: use the exported folder, and keep BM25 beside it for rare words."
+    return f"<strong>{name} is ahead of BM25</strong>: use it, and keep BM25 beside it for rare words."
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str:

@@ -22,7 +22,7 @@ ADDED_LINES = {
     "line that is no object": ("corpus", '["p5"]', "corpus.jsonl line 4: not a JSON object (a list instead)"),
     "missing _id": ("corpus", '{"text": "x"}', "corpus.jsonl line 4: field _id is missing"),
     "empty _id": ("corpus", '{"_id": " ", "text": "x"}', "corpus.jsonl line 4: passage id ' ' is empty"),
-    "number as _id": ("corpus", '{"_id": 5, "text": "x"}', "corpus.jsonl line 4: field _id is a whole number"),
+    "fraction as _id": ("corpus", '{"_id": 5.5, "text": "x"}', "corpus.jsonl line 4: field _id is a number"),
     "missing text": ("corpus", '{"_id": "p5"}', "corpus.jsonl line 4: field text is missing"),
     "list as text": ("corpus", '{"_id": "p5", "text": ["x"]}', "corpus.jsonl line 4: field text is a list"),
     "number as title": ("corpus", '{"_id": "p5", "text": "x", "title": 1}', "line 4: field title is a whole number"),
@@ -64,7 +64,7 @@ MISSING = {
 def message(folder: str | Path, cache: Path) -> str:
     """The error of a load; nothing may be left in the cache but the folder of locks."""
     with pytest.raises(InputError) as caught:
-        collections.load(folder, cache=cache)
+        collections.load(folder, cache=cache, allow_duplicates=False)
     left = [path.name for path in cache.iterdir() if path.name != "locks"] if cache.exists() else []
     assert left == []
     assert caught.value.fix
@@ -110,7 +110,7 @@ def test_truncated_gzip_is_named(beir_folder, cache):
 def test_plain_text_under_a_packed_name_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     (folder / "queries.jsonl.gz").write_text(ASKED, encoding="utf-8")
-    assert "cut off or damaged" in message(folder, cache)
+    assert "not a gzip file" in (text := message(folder, cache)) and "Remove .gz from its name" in text
 
 
 def test_text_in_another_encoding_is_named(beir_folder, cache):
@@ -148,7 +148,7 @@ def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
 def test_a_path_that_is_no_folder_says_so(tmp_path, cache):
     assert "there is no folder or file" in message(tmp_path / "nowhere", cache)
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    assert "is neither a folder nor a .jsonl file" in message(tmp_path / "file", cache)
+    assert "is neither a folder nor a file of a known kind" in message(tmp_path / "file", cache)
 
 
 def test_folders_that_are_no_collection_are_told_apart(tmp_path, cache):

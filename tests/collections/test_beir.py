@@ -110,12 +110,38 @@ def test_two_loads_at_once_share_one_conversion(beir_folder, cache, monkeypatch)
     assert len(digests) == 1 and len(calls) == 1
 
 
-def test_equal_passages_are_kept_and_counted_where_allowed(beir_folder, cache):
+def test_equal_passages_are_kept_and_counted_unless_refused(beir_folder, cache):
     corpus = [{"_id": id_, "title": "T", "text": "Same."} for id_ in ("p1", "p2", "p3", "p4")]
     folder = beir_folder(corpus=corpus)
-    assert collections.load(folder, cache=cache, allow_duplicates=True).info["counts"]["duplicate_texts"] == 3
+    assert collections.load(folder, cache=cache).info["counts"]["duplicate_texts"] == 3
     with pytest.raises(InputError, match="duplicate passage"):
+        collections.load(folder, cache=cache, allow_duplicates=False)
+
+
+def test_fields_and_ids_of_other_dumps_are_understood(beir_folder, cache):
+    folder = beir_folder(
+        corpus=[{"id": 7, "contents": "Air flows."}, {"docid": "b", "passage": "Heat passes.", "title": "Heat"}],
+        queries=[{"qid": 1, "query": "what flows"}],
+        qrels={"test": ["1\t7\t1"]},
+    )
+    collection = collections.load(folder, cache=cache)
+    assert collection.passages["id"][:] == ["7", "b"] and collection.passages["text"][:] == ["Air flows.", "Heat passes."]
+    assert collection.queries("test")["text"][:] == ["what flows"] and collection.qrels("test") == {"1": {"7": 1}}
+
+
+def test_a_corpus_one_folder_below_is_pointed_out(beir_folder, cache):
+    folder = beir_folder(name="outer/inner").parent
+    with pytest.raises(InputError, match=r"There is inner/corpus\.jsonl: give the folder"):
         collections.load(folder, cache=cache)
+
+
+def test_a_collection_has_a_length_passages_by_id_and_an_escaped_view(beir_folder, cache):
+    collection = collections.load(beir_folder(corpus=[{"_id": "<p>", "text": "a < b"}], queries=None, qrels=None), cache=cache)
+    assert len(collection) == 1 and collection["<p>"]["text"] == "a < b"
+    shown = collection._repr_html_()
+    assert "1 passages" in shown and "&lt;p&gt;" in shown and "a &lt; b" in shown and "<p>" not in shown[3:]
+    with pytest.raises(InputError, match="there is no passage 'b'"):
+        collection["b"]
 
 
 def test_equal_texts_under_other_titles_are_no_duplicates(beir_folder, cache):

@@ -69,7 +69,7 @@ def test_a_bad_line_of_a_json_lines_file_is_named(tmp_path, cache, line):
     path = tmp_path / "tides.jsonl"
     path.write_text("\n".join([*map(json.dumps, LINES), line]), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        collections.load(path, cache=cache)
+        collections.load(path, cache=cache, allow_duplicates=False)
     assert BAD_LINES[line] in str(caught.value) and caught.value.fix
     assert not [path for path in cache.iterdir() if path.name != "locks"]
 
@@ -99,20 +99,84 @@ def test_a_text_moved_to_another_folder_is_another_collection(text_folder, cache
 def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
     (text_folder / "zz.txt").write_bytes(content)
     with pytest.raises(InputError, match=problem) as caught:
-        collections.load(text_folder, cache=cache)
+        collections.load(text_folder, cache=cache, allow_duplicates=False)
     assert "zz.txt" in str(caught.value)
 
 
-def test_repeated_texts_are_kept_where_asked_for(text_folder, cache):
+def test_repeated_texts_are_kept_and_counted(text_folder, cache):
     (text_folder / "zz.txt").write_text("Another document.", encoding="utf-8")
-    collection = collections.load(text_folder, cache=cache, allow_duplicates=True)
+    collection = collections.load(text_folder, cache=cache)
     assert collection.info["counts"]["duplicate_texts"] == 1
 
 
-def test_a_folder_without_any_text_says_what_it_needs(tmp_path, cache):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"text files \(\*\.txt\), or a JSON Lines file"):
-        collections.load(tmp_path / "empty", cache=cache)
+@pytest.mark.parametrize("held", [(), ("photo.png", "data.parquet")])
+def test_a_folder_without_any_text_says_what_it_holds_and_what_it_needs(tmp_path, cache, held):
+    (folder := tmp_path / "other").mkdir()
+    for name in held:
+        (folder / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"text files \(\.txt, \.md, \.rst\), or one \.jsonl or \.csv file") as caught:
+        collections.load(folder, cache=cache)
+    assert ("It holds data.parquet, photo.png" if held else "It is empty") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tides.txt", "tides.md", "tides.rst"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_text_is_taken_whatever_its_kind_alone_or_in_a_folder(tmp_path, cache, name, alone):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / name).write_text("# Tides\n\nThe moon pulls the water.", encoding="utf-8")
+    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
+    assert collection.name == ("tides" if alone else "docs") and collection.passages["id"][:] == [f"{name}#0"]
+    assert "The moon pulls the water." in collection.passages["text"][0]
+
+
+def test_a_readme_with_the_licence_is_no_document_but_another_one_is(tmp_path, cache):
+    (tmp_path / "a.md").write_text("The moon pulls.", encoding="utf-8")
+    (tmp_path / "README.md").write_text("How the tide works.", encoding="utf-8")
+    assert len(collections.load(tmp_path, cache=cache / "all")) == 2
+    (tmp_path / "README.md").write_text("- Licence: CC0", encoding="utf-8")
+    assert collections.load(tmp_path, cache=cache / "one").passages["id"][:] == ["a.md#0"]
+
+
+@pytest.mark.parametrize("name", ["dump.jsonl", "dump.ndjson", "dump.json"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_json_lines_are_taken_under_another_name(tmp_path, cache, name, alone):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / name).write_text("\n".join(map(json.dumps, [{"id": 3, "contents": "Air."}, LINES[0]])), encoding="utf-8")
+    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
+    assert collection.name == "dump" and collection.passages["id"][:] == ["3", "line-2"]
+
+
+@pytest.mark.parametrize(("name", "sign"), [("tides.csv", ","), ("tides.tsv", "\t")])
+def test_a_table_is_a_collection(tmp_path, cache, name, sign):
+    rows = [["id", "title", "text", "position"], ["7", "Sea", f'"Tides{sign} twice\na day."', "2"], ["", "", "Moon.", ""]]
+    (tmp_path / name).write_text("\n".join(sign.join(row) for row in rows), encoding="utf-8")
+    collection = collections.load(tmp_path / name, cache=cache)
+    assert [tuple(row.values()) for row in collection.passages] == [
+        ("7", "Sea", f"Tides{sign} twice\na day.", "", 2),
+        ("line-4", "", "Moon.", "", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("text\none\ntwo,three", "line 3: not a row of a table whose columns are text"),
+        ("text,position\none,first", "line 2: not a row of a table"),
+        ('text\n"open', "line 2: not a row of a table"),
+        ("name,words\na,b", "field text is missing (there are: _id, name, words)"),
+    ],
+)
+def test_a_bad_table_is_named_by_line_and_column(tmp_path, cache, content, problem):
+    (tmp_path / "tides.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        collections.load(tmp_path / "tides.csv", cache=cache)
+    assert problem in str(caught.value) and caught.value.fix
+
+
+def test_a_file_of_an_unknown_kind_is_named_with_the_known_ones(tmp_path, cache):
+    (tmp_path / "talk.pdf").write_bytes(b"%PDF")
+    with pytest.raises(InputError, match=r"talk\.pdf is neither a folder nor a file of a known kind \(\.txt, \.md"):
+        collections.load(tmp_path / "talk.pdf", cache=cache)
 
 
 def test_a_text_beside_queries_is_no_corpus(beir_folder, cache):

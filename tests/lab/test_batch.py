@@ -14,7 +14,9 @@ BAD = ["x = 1", "raise ValueError('the third bolt is loose')", "x = 2"]
 
 def write_notebook(path, cells: list[str]) -> None:
     notebook = nbformat.v4.new_notebook()
-    first = nbformat.v4.new_code_cell('scale = "laptop"\nword = "none"', metadata={"tags": ["parameters"]})
+    first = nbformat.v4.new_code_cell(
+        'scale = "laptop"\nword = "none"\ncollection = "pydocs"\nminutes = None', metadata={"tags": ["parameters"]}
+    )
     notebook.cells = [first, *(nbformat.v4.new_code_cell(source) for source in cells)]
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
@@ -48,7 +50,7 @@ def test_a_batch_keeps_whole_results_and_names_the_failing_cell(project, capsys)
 
 def test_an_unknown_scale_or_notebook_is_refused(project):
     with pytest.raises(InputError, match=r"no scale 'huge'.*smoke"):
-        batch.find_scale("huge")
+        batch.places.find_scale("huge")
     with pytest.raises(InputError, match="no such notebook"):
         batch.find_notebooks([project / "missing.ipynb"])
     with pytest.raises(InputError, match="no notebook here"):
@@ -109,3 +111,21 @@ def test_another_parameter_runs_again_and_a_time_budget_always(once, capsys):
 def test_a_result_that_is_gone_is_made_again(once, capsys):
     (once / "_build" / "executed" / "one.ipynb").unlink()
     assert run(once, capsys, "-p", "collection", "texts") == "ran"
+
+
+def test_a_parameter_that_no_notebook_has_is_refused(project):
+    write_notebook(project / "notebooks" / "one.ipynb", [])
+    with pytest.raises(InputError, match=r"no notebook has a parameter 'wrod'\. Known here: collection, minutes, scale, word"):
+        batch.run_notebooks(scale="smoke", parameters={"wrod": "x"})
+
+
+def test_bars_are_cleared_and_everything_else_is_kept():
+    def stream(name: str, text: str) -> dict:
+        return {"output_type": "stream", "name": name, "text": text}
+
+    empty, full = "\rTokens:   0%|          | 0/40 [00:00<?]", "\rTokens: 100%|####| 40/40 [00:01<00:00, 40.0it/s]\n"
+    bars = [empty, full, "\rWords: 12 words [00:01]", "\nA warning: 3 of 40 |x|\n"]
+    shown, done = {"output_type": "display_data", "data": {}}, stream("stdout", "done\n")
+    cell = {"cell_type": "code", "outputs": [*(stream("stderr", bar) for bar in bars), shown, done]}
+    (cleared,) = batch.without_bars({"cells": [cell]})["cells"]
+    assert cleared["outputs"] == [stream("stderr", "A warning: 3 of 40 |x|\n"), shown, done]

@@ -218,10 +218,11 @@ def test_the_command_prints_the_ledger_as_json(recorded, capsys):
 
 def test_status_shows_records_with_their_age(recorded, capsys):
     assert main(["status", "--verify"]) == 0
+    assert "records in the book: 6" in capsys.readouterr().out
+    assert main(["status", "--study", "simlm/table08"]) == 0
     shown = capsys.readouterr().out
-    assert "records in the book: 6" in shown
     assert "simlm/table08 '30% / 50%' seed 0 on squad: MRR@10 " in shown
-    assert "made before code was part of the keys; commit unknown here" in shown
+    assert "all of it, before code was part of the keys; commit unknown here" in shown
 
 
 def test_status_says_which_records_other_code_has_made(tiny_recipe, shared, book, capsys):
@@ -230,7 +231,7 @@ def test_status_says_which_records_other_code_has_made(tiny_recipe, shared, book
     old = record.model_copy(update={"label": "old", "code": record.code | {"retriever": "0" * 64, "gone": "1"}})
     for one in (record, old):
         one.save(book / "smoke")
-    assert main(["status"]) == 0
+    assert main(["status", "--study", record.study]) == 0
     now, then = (line for line in capsys.readouterr().out.splitlines() if " seed 0 on tiny" in line)
     assert "made by the code as it is" in now and "made by other code: gone, retriever" in then
 

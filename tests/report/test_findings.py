@@ -56,7 +56,7 @@ def test_labels_are_escaped_and_named(record):
 
 
 @pytest.mark.parametrize(
-    ("best", "advice"), [("ahead", "use the exported folder"), ("level", "between level and BM25"), ("behind", "search with BM25")]
+    ("best", "advice"), [("ahead", "BM25</strong>: use it"), ("level", "between level and BM25"), ("behind", "search with BM25")]
 )
 def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
     assert advice in next_steps(runs, "MRR@10", best=best, questions=None, passages=100_000).data

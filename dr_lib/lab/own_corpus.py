@@ -1,0 +1,271 @@
+"""BM25, encoders as they come, retrievers trained here and fusions of both, compared on a collection of one's own.
+
+Page of the book: your_corpus. People's judgements are what is tested on wherever there are some; what is missing for
+training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare` adds what is shown.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from dr_lib import objectives, places
+from dr_lib.collections import Collection
+from dr_lib.errors import InputError
+from dr_lib.lab.base import open_sample
+from dr_lib.lab.generate import GeneratedQueries, generate_queries, question_collection
+from dr_lib.lab.pipeline import TUNING, Pipeline
+from dr_lib.lab.recipe import Recipe, recipe_at
+from dr_lib.lab.records import Record
+from dr_lib.lab.study import BM25, RATES, Study
+from dr_lib.models import PACKAGED, find_encoder
+from dr_lib.stages import Cache, Estimates, Stage, spell_seconds
+
+SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
+"""What is compared of a larger collection where time is bounded."""
+MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
+FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8  # least of a batch and of a fine-tuning; most walks through the queries
+Watching = Callable[[str, Sequence[Stage]], AbstractContextManager]
+
+
+@dataclass(eq=False)
+class Compared:
+    """Systems compared on one collection.
+
+    Attributes:
+        collection: as it was given, whole.
+        recipe: what all rows share, on the collection with generated questions where some were missing.
+        generated: these questions; None where people have judged all that was needed.
+        given: label -> name of each encoder that was used as it comes.
+        trained: labels of the retrievers trained here.
+        runs: label -> records, one a seed; "BM25" first.
+        pending: labels and seeds that the time did not allow.
+    """
+
+    collection: Collection
+    recipe: Recipe
+    generated: GeneratedQueries | None
+    given: dict[str, str]
+    trained: list[str]
+    runs: dict[str, list[Record]]
+    pending: list[tuple[str, int]]
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
+        return f"Compared({self.collection.name}, {self.measure} on {self.tested_on}: {means})"
+
+    @classmethod
+    def run(
+        cls,
+        collection: Collection | str | Path,
+        systems: Sequence[str | Path] = (),
+        *,
+        scale: str = "laptop",
+        recipe: Mapping[str, Any] | None = None,
+        judgements: bool = True,
+        questions_from: str | None = None,
+        per_passage: int | None = None,
+        seeds: Sequence[int] = (0,),
+        minutes: float | None = None,
+        watching: Watching | None = None,
+    ) -> Self:
+        """Generate the queries that are missing, and run BM25 and every system, alone and fused with BM25.
+
+        Args:
+            collection: a collection, or its name or path.
+            systems: ways to pre-train (`objectives.names()`), and encoders that are used as they come: folders, names
+                on the Hugging Face hub, "all-MiniLM-L6-v2" where its package is installed. "bm25" is always there.
+                Empty: the installed encoders, no pre-training, and SimLM.
+            scale: a file in notebooks/scales.
+            recipe: keys laid over those of the scale's recipe.
+            judgements: whether to use those of the collection; False treats it as one without any.
+            questions_from: whose queries the question generator learns to write; None: SQuAD where it lies under
+                `DR_DATA` (at smoke scale it would not pay), else PyDocs.
+            per_passage: questions written about a passage; None: three, of a large collection one.
+            seeds: of the trainings.
+            minutes: time for all of it; what does not fit is pending, and of a large collection a sample is compared.
+            watching: `watching(title, stages)` is entered around what takes long; None shows a bar for the runs.
+
+        Raises:
+            InputError: something cannot be opened or run; said before anything is trained.
+        """
+        started = time.monotonic()
+        given, trained = sort_systems(systems)
+        start = recipe_at(scale, recipe, place_of(collection))
+        whole = open_sample(type(start.collection)(name=start.collection.name, allow_duplicates=start.collection.allow_duplicates))
+        if minutes is not None and len(whole) > SAMPLE["passages"]:
+            start = start.with_(**{f"collection__{name}": size for name, size in SAMPLE.items()})
+        sample, cache = open_sample(start.collection), Cache(announce=print if watching is None else lambda line: None)
+        start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))
+        splits, split = sample.splits if judgements else (), start.evaluation.split
+        watch, generated = watching or (lambda title, stages: nullcontext()), None
+        if {split, *(["train"] if trained else [])} - {*splits}:
+            source = questions_from or ("squad" if scale != "smoke" and places.find_data("squad") else "pydocs")
+            number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
+            options = {"per_passage": number, "top_k": 100, "seed": 0}
+            ahead = question_collection(start, source, list(splits), **options)
+            with watch("writing questions", [ahead]):
+                generated = generate_queries(start, learn_from=source, use_judgements=judgements, cache=cache, **options)
+            start = generated.recipe
+        recipes = rows(fitting(start) if trained else start, given, trained)
+        left = None if minutes is None else max(1.0, minutes - (time.monotonic() - started) / 60)  # BM25 in any case
+        study = Study(
+            f"your_corpus/{whole.name}", recipes, seeds, scale=scale, minutes=left, cache=cache, progress=watching is None
+        )
+        with watch("comparing", [Pipeline(run.recipe).evaluation for run in study.planned]):
+            result = study.run()
+        return cls(whole, start, generated, given, trained, result.runs(), result.pending)
+
+    @property
+    def measure(self) -> str:
+        """What systems are compared by: the first measure of the recipe."""
+        return self.recipe.evaluation.measures[0]
+
+    @property
+    def on_generated(self) -> bool:
+        """Whether the test queries were written by a generator."""
+        return bool(self.generated and self.recipe.evaluation.split in self.generated.counts["queries"])
+
+    @property
+    def tested_on(self) -> str:
+        """Whose queries were tested on, in words."""
+        return "generated questions" if self.on_generated else "people's queries"
+
+    @cached_property
+    def searched(self) -> Collection:
+        """The collection as it was searched: a sample of it perhaps, perhaps with generated questions."""
+        return open_sample(self.recipe.collection)
+
+    def mean(self, label: str) -> float:
+        """Mean of the measure over queries and seeds, a share of 1."""
+        return sum(record.means[self.measure] for record in self.runs[label]) / len(self.runs[label])
+
+    def best_of(self, labels: Sequence[str]) -> str | None:
+        """The label with the highest mean among those that were run; None where none was."""
+        return max((label for label in labels if label in self.runs), key=self.mean, default=None)
+
+    @property
+    def best(self) -> str:
+        """The label with the highest mean, whether or not it is established; `report.advice` says which one to use."""
+        return self.best_of(list(self.runs))
+
+
+def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[str]]:
+    """Encoders by label, and ways to pre-train; refused at once where a name is neither."""
+    if isinstance(systems, str | Path):
+        raise InputError("one name where a list is expected", where="systems", fix="Give a list of names.")
+    installed = [name for name, package in PACKAGED.items() if find_spec(package)]
+    names = [str(name) for name in systems] or [*installed, "none", "simlm"]
+    trained = [name for name in dict.fromkeys(names) if name in objectives.names()]
+    given: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        if name.lower() != "bm25" and name not in trained:
+            if not Path(name).expanduser().is_dir() and name not in PACKAGED and "/" not in name:
+                fix = f"Give a folder or hub name of an encoder, or one of: bm25, {', '.join(objectives.names())}."
+                raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
+            find_encoder(name)
+            label = Path(name).name
+            given[label if label not in given else name] = name
+    return given, trained
+
+
+def place_of(collection: Collection | str | Path) -> str:
+    """What a recipe calls a collection."""
+    if isinstance(collection, Collection):
+        if collection.place is None:
+            problem = "a sample, or a collection that was not loaded by its name"
+            fix = "Give the path or name; sizes go into `recipe`."
+            raise InputError(problem, where=collection.name, fix=fix)
+        return collection.place
+    return str(collection)
+
+
+def tested_split(collection: Collection | None, wanted: str) -> str:
+    """The split to test on: the one that is wanted, else another that people have judged and that is not for training."""
+    if collection is None or wanted in collection.splits:
+        return wanted
+    return next((split for split in collection.splits if split != "train"), wanted)
+
+
+def fitting(recipe: Recipe) -> Recipe:
+    """A recipe whose batches of training queries can be filled, and whose steps do not walk through few of them forever."""
+    queries, options = len(open_sample(recipe.collection).qrels("train")), recipe.finetuning
+    batch = min(options.batch_queries, max(FEWEST_QUERIES, queries // 2))
+    steps = min(options.steps, max(FEWEST_STEPS, EPOCHS * queries // batch))
+    if (batch, steps) == (options.batch_queries, options.steps):
+        return recipe
+    return recipe.with_(finetuning__batch_queries=batch, finetuning__steps=steps)
+
+
+def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str]) -> dict[str, Recipe]:
+    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last trained retriever."""
+    alone = {label: start.with_(retriever=name) for label, name in given.items()}
+    alone |= {name: start.with_(objective=name) for name in trained}
+    collection, split = open_sample(start.collection), start.evaluation.split
+    tuned = TUNING in collection.splits and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
+    fused = {
+        f"{BM25} + {label}, by {way}": alone[label].with_(evaluation__fusion=way)
+        for label in [*given] or trained[-1:]  # chosen before anything is measured
+        for way in ("rank", *(["weight"] if tuned else []))
+    }
+    encoders, others = {label: alone[label] for label in given}, {name: alone[name] for name in trained}
+    early = {label: one for label, one in fused.items() if one.retriever}
+    late = {label: one for label, one in fused.items() if not one.retriever}
+    return {BM25: start.with_(objective="none", evaluation__kind="bm25")} | encoders | early | others | late
+
+
+class Progress:
+    """One line on a terminal while stages are built: time so far, what is being built, time left.
+
+    Args:
+        minutes: the bound, which is never exceeded by what is said to be left.
+        out: the terminal; elsewhere each stage gets a line.
+    """
+
+    def __init__(self, minutes: float | None = None, out: TextIO | None = None):
+        self.out, self.started = out or sys.stderr, time.monotonic()
+        self.deadline = None if minutes is None else self.started + 60 * minutes
+
+    @contextmanager
+    def __call__(self, title: str, ends: Sequence[Stage]) -> Iterator[None]:
+        """Show what is built of some stages and those below them, until the block ends."""
+        cache, done = Cache(), threading.Event()
+        stages = list({one.key: one for end in ends for one in end.walk()}.values())
+        estimates = Estimates(cache.manifests(), RATES)
+        expected = {one.key: estimates.seconds(one) for one in stages}
+        thread = threading.Thread(target=self._tell, args=(title, stages, expected, cache, done), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _tell(
+        self, title: str, stages: list[Stage], expected: dict[str, float | None], cache: Cache, done: threading.Event
+    ) -> None:
+        current, since, live = None, time.monotonic(), self.out.isatty()
+        while not done.wait(0.5):
+            missing, now = [one for one in stages if not cache.finished(one)], time.monotonic()
+            building = next((one for one in missing if (cache.root / f"{one.name}.partial").is_dir()), None)
+            if fresh := building is not None and (current is None or building.key != current.key):
+                current, since = building, now
+            unknown = any(expected[one.key] is None for one in missing if one.cost > 0)
+            left = sum(expected[one.key] or 0.0 for one in missing)
+            left -= min(now - since, expected[current.key] or 0.0) if current in missing else 0.0
+            if self.deadline is not None:
+                left = min(left, max(0.0, self.deadline - now))
+            if live or fresh:
+                what = current.kind.replace("_", " ") if current else "reading"
+                steps = f"{len(stages) - len(missing)} of {len(stages)} steps"
+                least = "more than" if unknown else "about"
+                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {least} {spell_seconds(left)} left"
+                print(f"\r{line:<79.79}" if live else line, end="" if live else "\n", file=self.out, flush=True)
+        if live:
+            print(f"\r{'':<79}\r", end="", file=self.out, flush=True)

@@ -1,0 +1,196 @@
+"""A comparison on one's own collection as people see it: in a notebook piece by piece, or as one page that opens from disk.
+
+Page of the book: your_corpus. Whatever comes from a collection is escaped; the page loads nothing.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from IPython.display import HTML
+
+from dr_lib import lab, places
+from dr_lib.errors import InputError
+from dr_lib.files import write_text
+from dr_lib.report.comparison import Comparison
+from dr_lib.report.export import export
+from dr_lib.report.figures import named
+from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps
+from dr_lib.report.measured import mean_intervals, presentable
+from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
+
+TEMPLATE = Path(__file__).with_name("page.html")
+SHOWN = ("MRR@10", "nDCG@10", "R@100")
+STEPS = {
+    "written": "written",
+    "distinct": "not empty, no second time for the same passage",
+    "asked_once": "written for one passage only",
+    "found_again": "passage found again by BM25",
+}
+
+
+class Compared(lab.Compared):
+    """The same comparison with what is shown of it: `lab.Compared` has what is known."""
+
+    @cached_property
+    def verdict(self) -> Advice:
+        """Which system to use, or what is missing to say so."""
+        return advice(self.runs, self.measure, generated=self.on_generated)
+
+    @cached_property
+    def _comparison(self) -> Comparison:
+        return Comparison(f"your_corpus/{self.collection.name}", self.runs, self.measure, records={})
+
+    @property
+    def table(self) -> HTML:
+        """One line a system: means with intervals, who trained it, whose queries it was tested on."""
+        runs, caption = presentable(self.runs), "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries."
+        if not runs:
+            return self._comparison.table(list(self.runs), caption)
+        means = {name: mean_intervals(runs, name) for name in SHOWN if name in self.recipe.evaluation.measures}
+        lines = []
+        for label, records in runs.items():
+            cells = [interval_cell(own[label]) for own in means.values()]
+            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe), self.tested_on])
+        return table(["system", *means, "seeds", "trained by", "tested on"], lines, caption=caption)
+
+    @property
+    def figure(self) -> HTML:
+        """The means with their intervals."""
+        return self._comparison.figure(list(self.runs), rows="system")
+
+    @property
+    def differences(self) -> HTML:
+        """What is established, in sentences and as a table: every system against BM25, every pre-training against none."""
+        pairs = [(label, BM25) for label in self.runs if label != BM25]
+        pairs += [(name, "none") for name in self.trained if name != "none" and {name, "none"} <= {*self.runs}]
+        told = findings(pairs, self.runs, self.measure, generated=self.on_generated)
+        if not presentable(self.runs):
+            return told
+        whole = self._comparison.differences(pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
+        return HTML(told.data + whole.data)
+
+    @property
+    def facts(self) -> HTML:
+        """The collection in numbers, and the first of the passages that repeat another one."""
+        found, passages = self.collection, self.collection.passages
+        lengths = np.array([len(text.split()) for text in passages["text"][:]])
+        first, repeated = {}, []
+        for name, *parts in zip(passages["id"][:], passages["title"][:], passages["text"][:], strict=True):
+            if (earlier := first.setdefault(tuple(parts), name)) != name:
+                repeated.append(f"{name} repeats {earlier}")
+        lines = [
+            ["passages", len(passages)],
+            ["compared here, as a sample", len(self.searched) if len(self.searched) < len(passages) else None],
+            ["passages that repeat another one", len(repeated)],
+            ["documents they come from", len(set(passages["doc"][:]) - {""}) or None],
+            ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
+            ["words a passage: median", int(np.median(lengths))],
+            ["words a passage: longest of 20", int(np.quantile(lengths, 0.95))],
+            *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
+            ["licence", found.licence],
+            ["digest", found.digest[:16]],
+        ]
+        judged = "" if found.splits else " There are no judgements: questions were written first."
+        named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
+        return table(["", ""], lines, caption=f"Collection {found.name}.{judged}{named_all}")
+
+    @property
+    def questions(self) -> HTML:
+        """How many generated questions were left after each step, and some of them."""
+        if not self.generated:
+            return HTML("<p>Training and test queries are there already: nothing was written.</p>")
+        counts, written = self.generated.counts, self.searched
+        lines = [[told, counts[name], 100 * counts[name] / counts["written"]] for name, told in STEPS.items()]
+        lines += [[f"queries, split {split}", size, None] for split, size in counts["queries"].items()]
+        shared = f"{100 * counts['shared_words']:.0f} % of a question's words are in its passage too"
+        caption = f"Questions about {counts['passages']:,} passages, step by step; {shared}."
+        split = "test" if "test" in counts["queries"] else "train"
+        texts = []
+        for query in written.queries(split).shuffle(seed=0).select(range(min(5, counts["queries"][split]))):
+            passage = written[next(iter(written.qrels(split)[query["id"]]))]
+            texts.append([query["text"], f"{passage['title']}: {passage['text']}".removeprefix(": ")[:200] + " …"])
+        tables = [table(["step", "questions", "% of the written"], lines, caption=caption)]
+        tables += [table(["question", "passage"], texts, caption=f"Questions of the split {split}, drawn at random.")]
+        smoke = "A smoke run: a generator of twelve steps writes nothing that makes sense"
+        return HTML("".join(one.data for one in ([folded(smoke, *tables)] if not presentable(self.runs) else tables)))
+
+    def answers(self, questions: Sequence[str] = (), k: int = 3) -> list[HTML]:
+        """What BM25, the best encoder used as it comes and the best one trained here find for some questions.
+
+        Args:
+            questions: any; none takes the first two of those tested on.
+            k: passages of each system.
+        """
+        shown = filter(None, (self.best_of([*self.given]), self.best_of(self.trained)))
+        dense = {named(label): lab.models_of(self.runs[label][0]) for label in shown}
+        asked = list(questions) or self.searched.queries(self.recipe.evaluation.split)["text"][:2]
+        return [search_table(one) for one in lab.open_searcher(self.searched, dense=dense).search(asked, k)]
+
+    def export(self, to: Path | str | None = None) -> Path:
+        """Write the best retriever trained here as a folder with its card, which calls it an experiment unless it won.
+
+        Args:
+            to: the new folder; None: one among `exports` in the cache.
+
+        Raises:
+            InputError: none was trained.
+        """
+        if not (own := self.best_of(self.trained)):
+            raise InputError("no retriever was trained", where="export", fix="Name a way to pre-train among the systems.")
+        title = f"{named(own)} on {self.collection.name}"
+        title += "" if self.verdict.label == own else " (an experiment: it won no comparison)"
+        target = to or places.cache_root() / "exports" / f"{self.collection.name}-{own}"
+        return export(self.runs[own][0], target, name=title, collection=self.searched)[0]
+
+    @property
+    def next_steps(self) -> HTML:
+        """What to do next, given the results."""
+        best = self.best_of([*self.given, *self.trained])
+        facts = {"questions": self.generated, "passages": len(self.searched), "pending": len(self.pending)}
+        return next_steps(self.runs, self.measure, best=best, **facts) if best else bullets(["Compare a system with BM25."])
+
+    def save_page(self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None) -> Path:
+        """Write everything as one HTML file that needs nothing beside it.
+
+        Args:
+            file: where to.
+            asked: questions to show answers for.
+            folder: of the exported retriever.
+        """
+        parts = {
+            "The comparison": [self.table, self.figure, self.differences],
+            "Answers side by side": self.answers(asked),
+            "What to do next": [self.next_steps],
+            "The retriever": [HTML(f"<p>{self._winner(folder)}</p>")],
+            "The collection": [self.facts],
+            "The questions": [self.questions],
+        }
+        body = "".join(f"<h2>{title}</h2>{''.join(part.data for part in own)}" for title, own in parts.items())
+        values = {"title": html.escape(self.collection.name), "verdict": self.verdict.text.data, "body": body}
+        write_text(file := Path(file), Template(TEMPLATE.read_text(encoding="utf-8")).substitute(values))
+        return file
+
+    def _winner(self, folder: Path | None) -> str:
+        """Where the system lies that the verdict names, and what was exported."""
+        won, own = self.verdict.label, self.best_of(self.trained)
+        place = f"<code>{html.escape(str(folder))}</code>" if folder else "nowhere: nothing was trained"
+        told = f"The best retriever trained here, {html.escape(named(own))}, lies in {place}. " if own else ""
+        if won == own and own:
+            return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
+        if won in self.given:
+            return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
+        return (told and told + "It won no comparison: it is an experiment.") or "Nothing was trained."
+
+
+def trained_by(recipe: Mapping[str, Any]) -> Cell:
+    """Who trained a system, and on what where that is known."""
+    if recipe["evaluation"]["kind"] == "bm25":
+        return "nobody"
+    if not (name := recipe.get("retriever")):
+        return "this comparison"
+    return "others: SQuAD, NQ, MS MARCO and more" if name.endswith("all-MiniLM-L6-v2") else "others"

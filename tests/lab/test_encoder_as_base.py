@@ -1,0 +1,56 @@
+"""Training may start from a model of sentence-transformers, which has no masked-LM head and a pooling of its own."""
+
+import json
+
+import pytest
+import torch
+
+from dr_lib.errors import InputError
+from dr_lib.lab import Pipeline, Run, execute, open_checkpoint
+from dr_lib.models import DenseEncoder, load_masked_lm
+
+
+@pytest.fixture
+def encoder(tmp_path, tiny_bert, tiny_tokenizer):
+    """A folder as sentence-transformers writes it: a BERT without head, mean pooling, normalised."""
+    folder = tmp_path / "encoder"
+    tiny_bert().bert.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+def test_a_fresh_head_is_drawn_and_the_encoder_kept(encoder, shared):
+    found = open_checkpoint(str(encoder))
+    assert found.pooling == "mean" and found.fresh_head and found.name == "encoder"
+    folder = shared.get(found.model.stage) / "model"
+    headed, plain = load_masked_lm(folder), DenseEncoder.from_pretrained(encoder).encoder
+    for name, weight in plain.named_parameters():
+        if "pooler" not in name:
+            assert torch.equal(weight, headed.base_model.get_parameter(name)), name
+    assert headed.cls.predictions.transform.dense.weight.std() > 0
+
+
+@pytest.mark.parametrize("objective", ["none", "mlm", "retromae"])
+def test_it_is_trained_with_its_own_pooling(encoder, tiny_recipe, shared, objective):
+    recipe = tiny_recipe.with_(base=str(encoder), pooling="mean", objective=objective)
+    record = execute(Run("t", objective, "smoke", recipe), shared)
+    assert record.recipe["pooling"] == "mean" and record.data["base"]["name"] == "encoder" and 0 <= record.means["MRR@10"] <= 1
+
+
+def test_another_pooling_and_a_method_that_needs_a_trained_head_are_refused(encoder, tiny_recipe):
+    start = tiny_recipe.with_(base=str(encoder), objective="none")
+    with pytest.raises(InputError, match=r"pooling: encoder makes its vectors by 'mean'"):
+        Pipeline(start)
+    with pytest.raises(InputError, match="simlm replaces words by the guesses of a masked LM, and encoder came without"):
+        Pipeline(start.with_(pooling="mean", objective="simlm"))
+    assert Pipeline(start.with_(pooling="mean", objective="simlm", generator=tiny_recipe.base)).pretrained.kind == "pretrained"
+
+
+def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
+    with pytest.raises(InputError, match="no such model on the hub, and none fetched before"):
+        open_checkpoint("nobody/nothing")

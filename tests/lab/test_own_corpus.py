@@ -1,0 +1,127 @@
+"""Systems compared on one's own collection: what is run, what is tested on, and what is refused at once."""
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dr_lib import collections, lab, report
+from dr_lib.__main__ import main
+from dr_lib.errors import InputError
+from dr_lib.lab import own_corpus
+from dr_lib.models import DenseEncoder, DenseSettings
+
+
+@pytest.fixture
+def compare(own_recipe, finished, monkeypatch):
+    """`compare(systems, **options)` on the small collection with the small recipe, in a cache that these tests share."""
+    monkeypatch.setenv("DR_CACHE", str(finished / "own"))
+    keys = own_recipe.model_dump(mode="json")
+
+    def run(systems, **options):
+        given = {"recipe": keys, "watching": own_corpus.Progress(None, io.StringIO())}
+        return report.compare(own_recipe.collection.name, systems, **given | options)
+
+    return run
+
+
+def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path):
+    compared = compare(["bm25", "none"])
+    assert list(compared.runs) == ["BM25", "none", "BM25 + none, by rank", "BM25 + none, by weight"]
+    assert compared.generated is None and compared.tested_on == "people's queries" and compared.pending == []
+    assert compared.mean(compared.best) == max(compared.mean(label) for label in compared.runs)
+    assert compared.table.data.count("<td>people&#x27;s queries</td>") == 4
+    assert compared.differences.data.count("<td>people&#x27;s queries</td>") == 3
+    folder = compared.export(tmp_path / "retriever")
+    page = compared.save_page(tmp_path / "index.html", ["<script>x</script>"], folder).read_text(encoding="utf-8")
+    assert page.index("verdict-box") < page.index("The comparison") < page.index("Answers side by side")
+    assert "<script" not in page and "&lt;script&gt;" in page and str(folder) in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page) and "prefers-color-scheme: dark" in page
+
+
+def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_recipe):
+    collection = collections.load(own_recipe.collection.name)
+    assert own_corpus.place_of(collection) == own_recipe.collection.name
+    with pytest.raises(InputError, match="a sample"):
+        lab.compare(collection.sample(30), ["none"])
+
+
+@pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
+def test_what_is_no_system_is_refused_at_once(compare, systems):
+    with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
+        compare(systems)
+
+
+def test_another_judged_split_is_tested_on_where_there_is_no_test(compare, tmp_path):
+    for split in ("test", "train"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    collection = collections.load(tmp_path / "tiny")
+    assert own_corpus.tested_split(collection, "test") == "dev"
+    assert own_corpus.tested_split(None, "test") == "test"
+
+
+def test_batches_shrink_to_the_queries_there_are(own_recipe):
+    wide = own_recipe.with_(finetuning__batch_queries=64)
+    assert own_corpus.fitting(wide).finetuning.batch_queries == 6  # half of the twelve
+    assert own_corpus.fitting(wide.with_(finetuning__steps=2450)).finetuning.steps == 100
+    assert own_corpus.fitting(own_recipe) is own_recipe
+
+
+def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mini.yaml").write_text(yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")}))
+    monkeypatch.setattr(own_corpus.places, "scale_file", lambda name: tmp_path / f"{name}.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", "tiny", "--scale", "mini", "--system", "none", "--ask", "what carries the vector"]) == 0
+    told, progress = capsys.readouterr()
+    assert "tiny-tried/index.html" in told and (tmp_path / "tiny-tried" / "index.html").is_file()
+    assert (tmp_path / "tiny-tried" / "retriever" / "modules.json").is_file() and "it/s" not in progress
+
+
+def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    options = ["--system", "nosuch"], ["--scale", "nosuch"], ["--ask", " "], []
+    for arguments in (["nowhere"], *(["one.txt", *own] for own in options)):
+        assert main(["try", *arguments]) == 1
+        told, said = capsys.readouterr()
+        assert told == "" and said.startswith("error: ") and said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["one.txt"]
+
+
+def test_progress_names_what_is_built(shared, tiny_recipe):
+    out, cache = io.StringIO(), lab.Cache(announce=lambda line: None)
+    stage = lab.Pipeline(tiny_recipe).bm25_run("test", 5)
+    (cache.root / f"{stage.name}.partial").mkdir(parents=True)
+    with own_corpus.Progress(1.0, out)("comparing", [stage]):
+        time.sleep(0.8)
+    assert re.search(r"comparing, 0 of 2 steps, now bm25 run; \w+ ?\w* 0 s left", out.getvalue())
+
+
+def test_a_record_and_json_lines_are_told_apart(tmp_path):
+    (tmp_path / "lines.json").write_text(json.dumps({"text": "x"}))
+    (tmp_path / "record.json").write_text(json.dumps({"checksum": "x"}, indent=1))
+    found = [lab.search.names_record(str(tmp_path / name)) for name in ("lines.json", "record.json", "none.json")]
+    assert found == [False, True, True]
+
+
+def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
+    keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
+    with pytest.raises(InputError, match=r"passages to write questions about, too few .* judged already"):
+        lab.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
+    assert cache.built == []
+
+
+def test_the_lines_of_the_quickstart_run(own_recipe, tmp_path, monkeypatch, tiny_bert, tiny_tokenizer):
+    (tmp_path / "mini.yaml").write_text(yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")}))
+    monkeypatch.setattr(own_corpus.places, "scale_file", lambda name: tmp_path / "mini.yaml")
+    monkeypatch.chdir(tmp_path)
+    settings = DenseSettings(passage_length=32, query_length=16)
+    DenseEncoder(tiny_bert().bert, settings, tiny_tokenizer).save(tmp_path / "model")
+    text = (Path(__file__).parents[2] / "book" / "quickstart.md").read_text(encoding="utf-8")
+    (lines,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "report.compare" in block)
+    exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "model"), {})
+    assert (tmp_path / "my-retriever" / "README.md").is_file() and (tmp_path / "compared.html").is_file()

@@ -1,0 +1,70 @@
+"""What lies on this machine, by study, and how it is removed."""
+
+import pytest
+
+from dr_lib import lab, places
+from dr_lib.__main__ import main
+from dr_lib.errors import InputError
+
+
+@pytest.fixture
+def two_studies(tiny_recipe, cache):
+    """Two studies of BM25 with records; the second one's run is its own, the index is shared."""
+    for name, depth in (("own/first", 20), ("own/second", 10)):
+        measured = {"kind": "bm25", "depth": depth, "measures": ["MRR@10"]}
+        recipe = tiny_recipe.with_(objective="none", evaluation=measured)
+        lab.Study(name, {"BM25": recipe}, scale="smoke", cache=cache, progress=False).run()
+    return cache
+
+
+def names(cache) -> set[str]:
+    return {path.parent.name.rpartition("-")[0] for path in cache.root.glob("*/manifest.json")}
+
+
+def test_status_counts_by_study_with_sizes_and_ages(two_studies):
+    lines = [line for line in lab.status_lines(cache=two_studies) if "own/" in line]
+    assert len(lines) == 2
+    assert all("1 records (smoke)" in line and "MB of its own" in line and "0 days ago" in line for line in lines)
+    (line,) = (line for line in lab.status_lines(cache=two_studies, study="own/first") if "'BM25' seed 0" in line)
+    assert "MRR@10" in line
+
+
+def test_clean_removes_a_study_and_keeps_what_another_one_uses(two_studies):
+    before = sorted(path.name for path in two_studies.root.iterdir())
+    planned = lab.clean("own/second", dry_run=True, cache=two_studies)
+    assert sorted(path.name for path in two_studies.root.iterdir()) == before and "would be removed" in planned[-1]
+    removed = lab.clean("own/second", cache=two_studies)
+    assert removed[:-1] == planned[:-1] and any(line.startswith("bm25_run-") for line in removed)
+    assert names(two_studies) >= {"bm25_index", "bm25_run", "scores"}
+    records = lab.load_records(places.cache_root() / "records" / "smoke")
+    assert [record.study for record in records] == ["own/first"]
+    with pytest.raises(InputError, match="no record of 'own/second' here"):
+        lab.clean("own/second", cache=two_studies)
+
+
+def test_clean_leaves_what_is_being_built(cache):
+    from filelock import FileLock
+
+    (cache.root / "locks").mkdir(parents=True)
+    for name in ("retriever-1", "retriever-2"):
+        (cache.root / f"{name}.partial").mkdir()
+    with FileLock(cache.root / "locks" / "retriever-1.lock"):
+        assert lab.clean(partials=True, cache=cache) == ["retriever-2.partial: 0.0 MB", "1 removed, 0.0 MB"]
+    assert (cache.root / "retriever-1.partial").is_dir()
+
+
+def test_clean_without_anything_named_is_refused(capsys):
+    assert main(["clean"]) == 1
+    assert "--study" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["ledger"], ["publish", "simlm/table08"], ["try", "pydocs"], ["batch"]])
+def test_an_unknown_scale_is_refused_everywhere(command, capsys):
+    assert main([*command, "--scale", "nosuch"]) == 1
+    assert "no scale 'nosuch'. Choose one of gpu, laptop" in capsys.readouterr().err
+
+
+def test_every_command_shows_examples_or_its_options(capsys):
+    with pytest.raises(SystemExit):
+        main(["try", "--help"])
+    assert "dr-lib try docs/ --ask" in capsys.readouterr().out
