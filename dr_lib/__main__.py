@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from dr_lib import places
@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
     batch("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     batch("--jobs", type=int, help="notebooks at a time (default: cores / threads per notebook)")
     batch("--threads", type=int, default=1, help="threads per notebook (default: 1)")
+    batch("--cluster", help="address of a Dask scheduler, or a number of workers to start: they build the stages")
     batch("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
 
     ledger = command("ledger", show_ledger)
@@ -184,7 +185,12 @@ def run_batch(options: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends notebooks under way too, where the default would not
     given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
-    return run_notebooks(options.notebooks, parameters=dict(options.parameter), **given)
+    with ExitStack() as stack:
+        if options.cluster:
+            from dr_lib.lab.cluster import Cluster
+
+            os.environ["DR_CLUSTER"] = stack.enter_context(Cluster(options.cluster)).address
+        return run_notebooks(options.notebooks, parameters=dict(options.parameter), **given)
 
 
 def show_ledger(options: argparse.Namespace) -> None:

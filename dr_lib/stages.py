@@ -18,6 +18,7 @@ import inspect
 import math
 import os
 import shutil
+import socket
 import sys
 import sysconfig
 import time
@@ -31,7 +32,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from filelock import FileLock, Timeout
+import psutil
+from filelock import FileLock, StrictSoftFileLock, Timeout
 from pydantic import BaseModel
 from safetensors import SafetensorError
 
@@ -42,6 +44,7 @@ from dr_lib.files import file_digest, json_digest, read_json, write_json, write_
 MANIFEST = "manifest.json"
 SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
+LOOK_EVERY = 5.0  # seconds between two looks at whether the holder of a lock on a shared disk is still there
 NEIGHBOURS = 5  # finished stages, nearest in cost, that an estimate is the median of
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "bm25s", "ir-measures")
 
@@ -457,15 +460,20 @@ class Cache:
     def _lock(self, one: Stage) -> Iterator[None]:
         locks = self.root / "locks"
         locks.mkdir(parents=True, exist_ok=True)
-        lock, owner = FileLock(locks / f"{one.name}.lock"), locks / f"{one.name}.owner"
+        shared = bool(os.environ.get("DR_SHARED_CACHE"))  # network disks may not keep the system's locks
+        lock, owner = (StrictSoftFileLock if shared else FileLock)(locks / f"{one.name}.lock"), locks / f"{one.name}.owner"
         try:
             lock.acquire(timeout=0)
         except Timeout:
             who = owner.read_text(encoding="utf-8") if owner.is_file() else "another process"
             self.announce(f"{one.name}: waiting for {who}, which is building it")
-            lock.acquire()
+            while not lock.is_locked:
+                if shared:
+                    _break_abandoned(lock)
+                with suppress(Timeout):
+                    lock.acquire(timeout=LOOK_EVERY if shared else -1)
         try:
-            write_text(owner, f"process {os.getpid()} (since {_now()})")
+            write_text(owner, f"process {os.getpid()} on {socket.gethostname()} (since {_now()})")
             yield
         finally:
             owner.unlink(missing_ok=True)
@@ -487,6 +495,14 @@ class Cache:
             if hashing and file_digest(path) != facts["sha256"]:
                 raise _broken("was altered since it was written (checksum differs)", path, folder)
         self._checked.add(_token(folder))
+
+
+def _break_abandoned(lock: StrictSoftFileLock) -> None:
+    """Take a lock from processes of this machine that were killed; of those elsewhere a person must say that they are gone."""
+    for claim in lock.claims:
+        if claim.hostname.startswith(socket.gethostname()) and not psutil.pid_exists(claim.pid):
+            with suppress(OSError):  # another waiting process was quicker
+                lock.force_break(claim.name)
 
 
 def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool) -> dict[str, Any]:

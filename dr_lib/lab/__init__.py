@@ -2,6 +2,7 @@
 
 from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_base, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.batch import run_notebooks
+from dr_lib.lab.cluster import Cluster
 from dr_lib.lab.generate import GeneratedQueries, generate_queries
 from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, records_for
 from dr_lib.lab.own_corpus import Compared, Progress

@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from pydantic import Field
 from safetensors import safe_open
@@ -394,9 +396,10 @@ def base_text(
 def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the passages whose document has no judged passage in the splits to leave out, and their documents."""
     documents, _ = collection.documents()
-    ids = collection.passages.with_format("numpy")["id"][:] if splits else np.zeros(0, str)
     judged = {passage for split in splits for grades in collection.qrels(split).values() for passage in grades}
-    tested = np.unique(documents[np.flatnonzero(np.isin(ids, list(judged)))]) if judged else np.zeros(0, np.int64)
+    # Ids stay in Arrow: in an array of numpy's each would be as long as the longest.
+    ids = collection.passages.select_columns(["id"]).with_format("arrow")[:]["id"]
+    tested = np.unique(documents[pc.is_in(ids, pa.array(sorted(judged), ids.type)).to_numpy()])
     rows = np.flatnonzero(~np.isin(documents, tested))
     if not len(rows):
         raise InputError("no passage is left", where=f"source {collection.name}", fix="Leave out fewer splits.")

@@ -28,6 +28,7 @@ from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
 FORMAT = 1
+TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # stages whose logs a record holds
 
 
 class Record(Settings):

@@ -5,7 +5,6 @@ lose the others; runs beyond the budget are listed, and the next call continues 
 """
 
 import datetime
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -20,20 +19,17 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
+from dr_lib.lab.cluster import COUNTED, TURNS, cluster_of_environment
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import CollectionSettings, Recipe
-from dr_lib.lab.records import Record, commit, live_folder, load_records, training_log
+from dr_lib.lab.records import TRAINED, Record, commit, live_folder, load_records, training_log
 from dr_lib.stages import Cache, Data, Estimates, Stage, spell_seconds
 from dr_lib.training import machine
 
-TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # whose logs a record holds
-# Kinds of stages whose cost is in operations, and operations a second that training has reached
-COUNTED = ("base", "continued", *TRAINED, "vectors", "reranked", "teacher_scores")
-SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}
+SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
 # Kind -> units of its cost a second, to plan by until this machine has finished one of the kind
 RATES = dict.fromkeys([*COUNTED, "question_generator"], SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
 BM25 = "BM25"
-TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +217,8 @@ class Study:
         seeds: seeds to run each recipe with; the first seed of all recipes comes before the second of any.
         scale: name of the scale, for the records.
         minutes: time budget of one call of `run`; None for no limit.
-        executor: any `concurrent.futures` executor, of processes or machines (threads would take turns); None runs one
-            after the other in this process.
+        executor: any `concurrent.futures` executor of processes (threads would take turns), or `lab.Cluster` for machines;
+            None takes the cluster that `DR_CLUSTER` names, else runs one after the other in this process.
         at_once: how many runs may be under way with an executor; default its number of workers, else one.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
@@ -246,8 +242,8 @@ class Study:
         if not recipes or not seeds:
             raise InputError("nothing to run", where=name, fix="Give at least one recipe and one seed.")
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
-        self.executor = executor or InThisProcess()
-        self.at_once = at_once or getattr(executor, "_max_workers", None) or 1
+        self.executor = executor or cluster_of_environment() or InThisProcess()
+        self.at_once = at_once or _room(self.executor)
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
         self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
@@ -326,6 +322,13 @@ class Study:
         else:
             record.save(self.folder)
             result.records.setdefault(run.label, {})[record.seed] = record
+
+
+def _room(executor: Executor) -> int:
+    """How many calls an executor takes at a time."""
+    if client := getattr(executor, "_client", None):  # Dask's own executor does not say
+        return max(1, len(client.nthreads()))
+    return getattr(executor, "_max_workers", None) or 1
 
 
 def _made_from(record: Record) -> tuple[str, int, str, str]:

@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+import tracemalloc
 from collections import Counter
 
 import bm25s
@@ -63,6 +64,19 @@ def test_opened_index_ranks_as_the_built_one_and_stays_on_disk(texts, tmp_path):
         ranking, expected = index.search(WORDS, k=30), memory.search(WORDS, k=30)
         assert (ranking.rows == expected.rows).all() and (ranking.scores == expected.scores).all()
     assert {path.suffix for path in (tmp_path / "bm25").iterdir()} == {".npy", ".json"}
+
+
+def test_building_on_disk_holds_few_bytes_a_pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["dr_lib.retrieval.bm25"], "CHUNK", 500)
+    rng, peaks = np.random.default_rng(0), []
+    for passages in (4_000, 12_000):
+        drawn = [" ".join(f"w{word}" for word in row) for row in rng.integers(0, 3000, (passages, 40))]
+        rows = datasets.Dataset.from_dict({"title": [""] * passages, "text": drawn})
+        tracemalloc.start()
+        Bm25.build(rows, tmp_path / str(passages), progress=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / (8_000 * 40) < 6  # at 8.8 million passages of 60 words: less than 3.2 GB
 
 
 def test_results_do_not_depend_on_chunks_or_groups(texts, monkeypatch):

@@ -1,0 +1,110 @@
+"""Studies on the workers of a Dask cluster, on this machine or on many. Page of the book: practice/many-machines.
+
+What is submitted is stages, each under its name, so that the scheduler builds every one once, wherever it is needed; a
+worker that dies is replaced, and its training goes on from the last checkpoint. All workers see one cache.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from dr_lib.errors import InputError
+from dr_lib.lab.pipeline import Pipeline
+from dr_lib.lab.records import TRAINED
+from dr_lib.stages import Cache
+
+TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
+COUNTED = ("base", "continued", *TRAINED, "vectors", "reranked", "teacher_scores")
+"""Kinds of stages whose cost is in operations: those that a GPU is for."""
+RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
+
+
+class Cluster(Executor):
+    """An executor for `Study` whose workers are Dask's.
+
+    Args:
+        where: address of a scheduler, such as "tcp://10.0.0.1:8786"; or a number of workers to start on this machine.
+
+    Raises:
+        InputError: Dask is not installed, or nothing answers under the address.
+
+    Example:
+        >>> with Cluster(2) as cluster:  # doctest: +SKIP
+        ...     lab.Study("mine/rates", recipes, executor=cluster).run()
+    """
+
+    def __init__(self, where: str | int):
+        try:
+            from distributed import Client, LocalCluster  # an extra, which most readers never need
+        except ImportError:
+            fix = "Install the extra: pip install 'dr_lib[cluster]'."
+            raise InputError("Dask is not installed", where="cluster", fix=fix) from None
+        self._own = None
+        if str(where).isdecimal():
+            threads = os.environ.get("DR_THREADS", "1")
+            env = {"DR_THREADS": threads, "OMP_NUM_THREADS": threads}
+            options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": None, "env": env}
+            where = self._own = LocalCluster(n_workers=int(where), **options)
+        try:
+            self.client = Client(where, timeout=30)
+        except (OSError, ValueError) as error:
+            fix = "Start `dask scheduler` there, or give a number of workers."
+            raise InputError(f"no scheduler answers ({error})", where=where, fix=fix) from None
+        self.address = self.client.scheduler.address
+
+    @property
+    def _max_workers(self) -> int:
+        """How many runs a study has under way."""
+        return max(1, len(self.client.nthreads()))
+
+    def submit(self, fn: Callable[..., Any], run: Any, cache: Cache) -> Future:
+        """The stages of a run that are not there yet, and `fn(run, cache)` once they are."""
+        on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in self._workers()) else {}
+        building: dict[str, Any] = {}
+        for one in Pipeline(run.recipe).evaluation.walk():
+            if not cache.finished(one):
+                before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
+                options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in COUNTED else None}
+                building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
+        last = self.client.submit(finish, fn, run, cache, list(building.values()), pure=False, retries=RETRIES)
+        result: Future = Future()
+        result.set_running_or_notify_cancel()
+
+        def hand_over(done: Any) -> None:
+            if (error := done.exception()) is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(done.result())
+
+        last.add_done_callback(hand_over)
+        result.stages = building  # type: ignore[attr-defined]  # Dask forgets what nobody holds
+        return result
+
+    def _workers(self) -> list[dict[str, Any]]:
+        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the scheduler, and stop what was started here."""
+        self.client.close()
+        if self._own:
+            self._own.close()
+
+
+def cluster_of_environment() -> Cluster | None:
+    """The cluster that `DR_CLUSTER` names, as `batch --cluster` sets it for the notebooks that it runs."""
+    where = os.environ.get("DR_CLUSTER")
+    return Cluster(where) if where else None
+
+
+def build(run: Any, key: str, cache: Cache, before: Any) -> None:
+    """Build one stage of a run, on a worker, once those that it needs are there."""
+    with TURNS:
+        (one,) = (one for one in Pipeline(run.recipe).evaluation.walk() if one.key == key)
+        cache.get(one)
+
+
+def finish(fn: Callable[..., Any], run: Any, cache: Cache, before: Any) -> Any:
+    """What is left of a run when its stages are there."""
+    return fn(run, cache)

@@ -1,0 +1,95 @@
+"""Studies on a real Dask cluster: every stage once, a killed worker loses nothing, locks hold on shared disks."""
+
+import multiprocessing
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dr_lib import lab
+from dr_lib.errors import InputError
+from dr_lib.lab import Cluster, Study
+from dr_lib.stages import Cache
+
+distributed = pytest.importorskip("distributed", reason="the extra `cluster`")
+pytestmark = pytest.mark.faults
+
+
+def runs_on(cluster, recipe, folder, **changes):
+    """A study of two runs on a cluster, in a cache of its own; what it made and where."""
+    recipes = {"slow": recipe, "mean": recipe.with_(pooling="mean")}
+    cache = Cache(folder, announce=str)
+    return Study("s/t", recipes, scale="smoke", executor=cluster, cache=cache, progress=False, **changes).run().runs()
+
+
+@pytest.fixture
+def slow(tiny_recipe):
+    """A pre-training long enough to be killed in."""
+    return tiny_recipe.with_(objective="mlm", pretraining__steps=50, pretraining__checkpoint_every=2)
+
+
+def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_same(slow, tmp_path, without_times):
+    with Cluster(2) as cluster:
+        undisturbed = runs_on(cluster, slow, tmp_path / "one", records=tmp_path / "records")
+        assert cluster._max_workers == 2
+        with ThreadPoolExecutor(1) as beside:
+            killed = beside.submit(kill_the_trainer, tmp_path / "two")
+            disturbed = runs_on(cluster, slow, tmp_path / "two", records=tmp_path / "others")
+            assert killed.result(timeout=60)
+    for label, (record,) in undisturbed.items():
+        assert without_times(disturbed[label][0]) == without_times(record)
+    stages = [{path.parent.name for path in (tmp_path / name).glob("*/manifest.json")} for name in ("one", "two")]
+    assert stages[0] == stages[1]
+    trained = [one for one in Cache(tmp_path / "two").manifests() if one["kind"] == "pretrained"]
+    assert [one["resumed"] for one in trained] == [True]  # both runs need it, and it was built once
+
+
+def kill_the_trainer(root) -> bool:
+    """Kill -9 the process that pre-trains, once it has left a checkpoint."""
+    for _ in range(3000):
+        if list(root.glob("pretrained-*.partial/checkpoint-*")):
+            (owner,) = root.glob("locks/pretrained-*.owner")
+            os.kill(int(owner.read_text().split()[1]), signal.SIGKILL)
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_failing_run_is_named_and_the_other_kept(tiny_recipe, tmp_path):
+    with Cluster(2) as cluster:
+        broken = tiny_recipe.with_(finetuning__learning_rate=1e9, finetuning__steps=40, finetuning__clip=None)
+        study = Study("s/t", {"good": tiny_recipe, "broken": broken}, scale="smoke", executor=cluster, progress=False)
+        with pytest.raises(lab.StudyError) as error:
+            study.run()
+        assert study.at_once == 2
+    assert list(error.value.result.records) == ["good"] and list(error.value.result.failures) == [("broken", 0)]
+
+
+def test_without_a_scheduler_it_says_so():
+    with pytest.raises(InputError, match="no scheduler answers"):
+        Cluster("tcp://127.0.0.1:9")
+
+
+def hold(cache, stage, taken) -> None:
+    """Take the lock of a stage and never give it back."""
+    with cache._lock(stage):
+        taken.set()
+        time.sleep(600)
+
+
+def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_SHARED_CACHE", "1")
+    monkeypatch.setattr("dr_lib.stages.LOOK_EVERY", 0.2)
+    said: list[str] = []
+    cache, stage = Cache(tmp_path / "stages", announce=said.append), lab.Pipeline(tiny_recipe).passages()
+    context = multiprocessing.get_context("fork")
+    taken = context.Event()
+    holder = context.Process(target=hold, args=(cache, stage, taken))
+    holder.start()
+    assert taken.wait(30)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    assert (cache.get(stage) / "manifest.json").is_file()
+    assert f"waiting for process {holder.pid}" in said[0]
