@@ -81,7 +81,7 @@ def test_its_own_collection_gives_the_very_stages_of_a_plain_run(tiny_recipe):
 def test_a_re_ranker_can_be_sent_elsewhere_too(tiny_recipe, other):
     recipe = tiny_recipe.with_(final="reranker")
     here, there = Pipeline(recipe), Pipeline(sent_to(recipe, other))
-    assert there.run.arguments["cross_encoder"].key == here.run.arguments["cross_encoder"].key
+    assert there.run.arguments["scorer"].key == here.run.arguments["scorer"].key
     passages = there.run.arguments["passages"].key
     assert passages == there.passages(there.searched).key != here.passages().key
 
