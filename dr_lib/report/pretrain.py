@@ -6,6 +6,7 @@ heads lie beside the weights, so that pre-training can go on. Page of the book: 
 
 import _thread
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,11 @@ def _within(minutes: float | None, cache: Cache, made: Stage) -> Path | None:
 
     timer = threading.Timer(60 * (minutes or 0), interrupt)
     timer.daemon = True
+    before = signal.getsignal(signal.SIGINT)
+    ignored = minutes is not None and before is signal.SIG_IGN  # as in a script's background job: nothing would end it
     try:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if minutes is not None:
             timer.start()
         return cache.get(made)
@@ -88,6 +93,8 @@ def _within(minutes: float | None, cache: Cache, made: Stage) -> Path | None:
         raise
     finally:
         timer.cancel()
+        if ignored:
+            signal.signal(signal.SIGINT, before)
 
 
 def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:

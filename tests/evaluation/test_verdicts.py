@@ -101,8 +101,8 @@ def test_pairs_that_carry_a_claim_decide_and_its_context_does_not():
     first = load_paper("master").claim("master-nq-r100")
     levels = {"MASTER": 0.6, "SimLM": 0.5, "coCondenser": 0.4, "PAIR": 0.3}
     assert ("PAIR", "coCondenser") in first.pairs
-    assert verdict(first, runs(measure="R@100", **levels)).state == "held"
-    assert verdict(first, runs(measure="R@100", **levels | {"SimLM": 0.7})).state == "reversed"
+    assert verdict(first, runs(measure="accuracy@100", **levels)).state == "held"
+    assert verdict(first, runs(measure="accuracy@100", **levels | {"SimLM": 0.7})).state == "reversed"
 
 
 def test_measure_can_be_given():

@@ -376,7 +376,7 @@ def test_a_file_of_queries_counts_by_its_content(recipe, queries_file):
 
 
 def test_a_line_that_is_no_query_is_named(recipe, queries_file, cache):
-    queries_file.write_text(queries_file.read_text() + '{"_id": "n", "question": "who?"}\n')
+    queries_file.write_text(queries_file.read_text() + '{"_id": "n", "words": "who?"}\n')
     with pytest.raises(InputError, match=r"queries\.jsonl line 17: field text is missing"):
         cache.get(by_kind(labelled(recipe, **LOG)[1])["unlabelled_queries"])
 
