@@ -7,7 +7,7 @@ from dr_lib.lab.generate import GeneratedQueries, generate_queries
 from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, records_for
 from dr_lib.lab.own_corpus import Compared, Progress
 from dr_lib.lab.pipeline import Pipeline
-from dr_lib.lab.plan import plan, plan_lines
+from dr_lib.lab.plan import Plan, plan, plan_lines
 from dr_lib.lab.recipe import (
     AuxiliarySettings,
     CollectionSettings,
