@@ -41,7 +41,7 @@ INTRODUCTION = (
     "Every lesson is a page with its question, its exercises and folded solutions, which were executed when the book was"
     " built. *Teach* and *do* are minutes: talking through the page, and exercises at the reader's own machine. They are"
     " estimates. {doc}`/teaching/prerequisites` says what has to be known before.\n\n"
-    "For the blackboard, the pages as <a href=\"slides.html\">slides</a>: one file, without anything beside it."
+    'For the blackboard, the pages as <a href="slides.html">slides</a>: one file, without anything beside it.'
 )
 
 
