@@ -8,6 +8,7 @@ together. What has the same content there as before keeps its time, and Sphinx r
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -106,6 +107,11 @@ def finish(root: Path) -> None:
     """Remove what no reader loads, and note that what was laid out has been built without a warning."""
     for path in (root / "_build" / "html").rglob("*.map"):  # of the theme's scripts, for whoever debugs them: 3 MB
         path.unlink()
+    for path in (root / "_build" / "html" / "_sources").rglob("*.ipynb"):  # to take along: the page shows what came out, 10 MB
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            cell.update({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (root / "_build" / "built.key").write_text(whole(root))
 
 
