@@ -198,7 +198,7 @@ def test_who_waits_for_a_stage_is_told_for_whom(cache):
         assert begun.wait(60)
         second = Cache(cache.root, announce=announce)
         assert pool.submit(second.get, slow()).result(60) == first.result(60)
-    assert re.fullmatch(rf"slow-\w+: waiting for process {os.getpid()} \(since .*\), which is building it", lines[0])
+    assert re.fullmatch(rf"slow-\w+: waiting for process {os.getpid()} on \S+ \(since .*\), which is building it", lines[0])
     assert len(cache.built) == 1 and second.built == []
 
 
