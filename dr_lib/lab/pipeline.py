@@ -287,9 +287,13 @@ class Pipeline:
         if not options.fusion:
             return self.found(options.split)
         splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)
-        runs, *tuning = [[self.bm25_run(split, options.depth, where), self.found(split)] for split in splits]
+        return self.fused([[self.bm25_run(split, options.depth, where), self.found(split)] for split in splits])
+
+    def fused(self, pairs: list[list[Stage]]) -> Stage:
+        """The first pair of runs joined: by a weight that is chosen on the second pair, if there is one, else by rank."""
+        options, (runs, *tuning) = self.recipe.evaluation, pairs
         measured = {"tuning_split": TUNING, "measure": options.measures[0], "grade": options.grade} if tuning else {}
-        return evaluation.fused(runs, where, *tuning, depth=options.depth, **measured)
+        return evaluation.fused(runs, self.searched, *tuning, depth=options.depth, **measured)
 
     def found(self, split: str) -> Stage:
         """What the last retriever finds for the queries of a split, re-ranked where the recipe says so."""
@@ -299,12 +303,8 @@ class Pipeline:
             return run
         if not self.recipe.reranking.weighted:
             return self.reranked(run, split, where)
-        pairs = []
-        for one in (split, TUNING):
-            run = self.dense_run(self.retriever, one, options.depth, where)
-            pairs.append([run, self.reranked(run, one, where, rest=False)])
-        measured = {"tuning_split": TUNING, "measure": options.measures[0], "grade": options.grade}
-        return evaluation.fused(pairs[0], where, pairs[1], depth=options.depth, **measured)
+        tuning = self.dense_run(self.retriever, TUNING, options.depth, where)
+        return self.fused([[one, self.reranked(one, of, where, rest=False)] for one, of in ((run, split), (tuning, TUNING))])
 
     def reranked(self, run: Stage, split: str, where: Collection, *, rest: bool = True) -> Stage:
         """A run with its first passages in the re-ranker's order, the others below or left out."""
@@ -579,9 +579,14 @@ def check(pipeline: Pipeline) -> None:
     options, base = recipe.evaluation, pipeline.base
     searched.qrels(options.split)
     evaluation.check_measures(options.measures, searched, options.split)
-    if options.fusion == "weight" and not searched.qrels(TUNING).keys().isdisjoint(searched.qrels(options.split)):
-        problem = f"its weight would be chosen by queries of the split {options.split!r}, which is reported"
-        raise InputError(problem, where="evaluation.fusion", fix='Fuse by "rank".')
+    weighted = {
+        "evaluation.fusion": ('Fuse by "rank".', options.fusion == "weight"),
+        "reranking.weighted": ("Leave it out.", recipe.final == "reranker" and recipe.reranking.weighted),
+    }
+    for where, (fix, chosen) in weighted.items():
+        if chosen and not searched.qrels(TUNING).keys().isdisjoint(searched.qrels(options.split)):
+            problem = f"its weight would be chosen by queries of the split {options.split!r}, which is reported"
+            raise InputError(problem, where=where, fix=fix)
     if recipe.retriever:  # nothing is trained
         return
     collection.qrels("train")

@@ -189,7 +189,7 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     sides = [Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder")]
     for folder in sides:
         if not (folder / "modules.json").is_file():
-            check_model(folder, "dense.json")
+            check_model(folder)
     query_side, passage_side = sides
     vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
     encoder = open_encoder(query_side, device=machine.device())
@@ -233,10 +233,10 @@ def query_store(queries: Sequence[str], model: retrieval.Scorer, folder: Path) -
     return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)
 
 
-def check_model(folder: Path, settings: str) -> None:
-    """Raise `InputError` unless a folder holds a model of the kind that has this settings file."""
-    if not (folder / settings).is_file():
-        raise InputError(f"no {settings} in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
+def check_model(folder: Path) -> None:
+    """Raise `InputError` unless a folder holds a dense encoder that was saved here."""
+    if not (folder / "dense.json").is_file():
+        raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
 
 
 def collection_of(record: Record, cache: Cache | None = None, place: str | None = None) -> Collection:

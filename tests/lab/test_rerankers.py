@@ -73,6 +73,12 @@ def test_bm25_teaches_with_its_own_scores(tiny_recipe, cache):
     assert "cross_encoder" not in record.keys and record.means
 
 
+def test_a_weight_is_not_chosen_by_the_queries_that_are_reported(tiny_recipe):
+    recipe = tiny_recipe.with_(final="reranker", reranking__weighted=True, evaluation__split="dev")
+    with pytest.raises(InputError, match=r"reranking\.weighted: its weight would be chosen by queries of the split 'dev'"):
+        Pipeline(recipe)
+
+
 def test_bm25_is_no_re_ranker(tiny_recipe):
     with pytest.raises(InputError, match="BM25 teaches"):
         tiny_recipe.with_(final="reranker", reranking__by="bm25")
