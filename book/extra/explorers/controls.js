@@ -1,4 +1,4 @@
-/* What the explorers of this book are made from: elements, sliders that say their value, a small random generator. */
+/* What the explorers of this book are made from: elements, sliders that say their value, drawings. */
 
 "use strict";
 

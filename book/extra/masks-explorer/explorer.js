@@ -1,7 +1,7 @@
 /* Masks drawn on one passage, by the rules of dr_lib.masking, in the reader's browser.
 
-   Nothing is loaded but data.js, which `book/_ext/masks_explorer.py` writes. The first half draws masks and knows no page;
-   the second half is the page. Text is only ever set as text. Page: ideas/masks-explorer. */
+   Nothing is loaded but data.js, which `book/_ext/masks_explorer.py` writes, and what all explorers are made from.
+   The first half draws masks and knows no page; the second half is the page. Text is only ever set as text. Page: ideas/masks-explorer. */
 "use strict";
 
 /* A word is {pieces: [text, ...], count, importance}: its pieces, its occurrences in the collection, and CDMAE's
@@ -169,16 +169,6 @@ masks.summary = function (words, mask, stop) {
 if (typeof module !== "undefined") module.exports = masks;
 
 /* ---- The page. ---- */
-
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== false) made.setAttribute(name, value === true ? "" : value);
-  }
-  made.append(...children);
-  return made;
-}
 
 function option(value, text) {
   return element("option", { value }, text);
