@@ -48,6 +48,11 @@ def embedded_base() -> Path:
     return project_root() / "book" / "weights" / "base-2x128"
 
 
+def embedded_writer() -> Path:
+    """The question generator that is part of the book: the small base model, trained on SQuAD's training questions."""
+    return project_root() / "book" / "weights" / "questions-2x128"
+
+
 def scale_file(name: str) -> Path:
     """The parameter file of a scale, whether it is there or not."""
     return project_root() / "notebooks" / "scales" / f"{name}.yaml"

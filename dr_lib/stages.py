@@ -592,8 +592,11 @@ class Estimates:
         if one.cost <= 0:
             return median(manifest["seconds"] for manifest in past) if past else None
         rated = [(manifest["cost"], manifest["seconds"]) for manifest in past if manifest["cost"] > 0]
-        if not rated and one.kind in self._rates:
-            return one.cost / self._rates[one.kind]
+        if not rated and one.kind in self._rates:  # kinds of one rate share its unit, so any of them tells of the machine
+            unit = self._rates[one.kind]
+            alike = [manifest for manifest in self._past if self._rates.get(manifest["kind"]) == unit]
+            spent, done = (sum(manifest[name] for manifest in alike) for name in ("seconds", "cost"))
+            return one.cost * spent / done if done else one.cost / unit
         nearest = sorted(rated, key=lambda pair: abs(math.log(pair[0] / one.cost)))[:NEIGHBOURS]
         return one.cost * median(seconds / cost for cost, seconds in nearest) if nearest else None
 

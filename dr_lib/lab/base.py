@@ -128,14 +128,19 @@ def open_checkpoint(name: str) -> Checkpoint:
 def open_writer(name: str) -> Checkpoint:
     """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of any kind.
 
+    Args:
+        name: "embedded", the question generator of the book; a local folder; a hub name.
+
     Raises:
         InputError: there is nothing usable under that name.
     """
-    place = locate(name)
+    place = locate(places.embedded_writer() if name == "embedded" else name)
     files = sorted(path for path in Path(place).glob("*") if path.is_file())  # of whatever names: kinds differ
     digest = json_digest({path.name: file_digest(path) for path in files}) if files else model_digest(place)
-    model = Data(place, digest)
-    return Checkpoint(Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0), model, model)
+    model, unknown = Data(place, digest), Shape(0, 0, 0, 0)
+    if name == "embedded":  # reads tokens, as it was trained, where a public model reads texts
+        return Checkpoint(Path(place).name, unknown, model, Data(place, tokenizer_digest(load_tokenizer(place))), public=False)
+    return Checkpoint(Path(place).name if is_place(place) else place, unknown, model, model)
 
 
 def model_digest(place: str) -> str:

@@ -1,7 +1,7 @@
 """Queries for a collection that has none: generated, filtered, split, and stored as an ordinary folder in BEIR layout.
 
-A generator that learned on another collection's queries (or a public doc2query model) writes about every passage; a
-question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
+The book's own generator, a public one (doc2query), or one that first learns on another collection's queries writes about
+every passage; a question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
 have judged are kept: with a test split of one's own, only training queries are written. Page: practice/own-corpus.
 """
 
@@ -38,7 +38,7 @@ class GeneratedQueries:
 def generate_queries(
     recipe: Recipe,
     *,
-    learn_from: str = "pydocs",
+    learn_from: str | None = None,
     use_judgements: bool = True,
     per_passage: int = 3,
     top_k: int = 100,
@@ -48,9 +48,10 @@ def generate_queries(
     """Generate the queries that a recipe's collection lacks.
 
     Args:
-        recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how the generator
-            is trained, or which public one (a doc2query model) is used instead.
-        learn_from: the collection whose training queries the generator learns to write; not used with a public one.
+        recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how a generator is trained, or
+            which ready one is used (a doc2query model).
+        learn_from: the collection whose training queries a generator first learns to write. None: the ready one that the
+            recipe names, else the one that comes with the book.
         use_judgements: keep the queries of the splits that the collection has, and write the others; False writes all.
         per_passage: questions written about a passage. Training takes all that pass, dev and test one per passage, since
             several would not be independent of each other.
@@ -71,7 +72,7 @@ def generate_queries(
     return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
 
 
-def question_collection(recipe: Recipe, learn_from: str, judged: list[str], *, per_passage: int, top_k: int, seed: int) -> Stage:
+def question_collection(recipe: Recipe, learn_from: str | None, judged: list[str], *, per_passage: int, top_k: int, seed: int) -> Stage:
     """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
     collection = open_sample(recipe.collection)
     held = {
@@ -82,9 +83,9 @@ def question_collection(recipe: Recipe, learn_from: str, judged: list[str], *, p
         told = f" ({len(held)} are judged already, and kept for that)" if held else ""
         raise InputError(problem + told, where=collection.name, fix=f"Give text for {FEWEST_PASSAGES} or more passages.")
     writing = Pipeline(recipe, searches=False)
-    if recipe.auxiliary.questions.model:
-        writer = open_writer(recipe.auxiliary.questions.model)
-        written_by = writer.name
+    if learn_from is None:
+        writer = open_writer(recipe.auxiliary.questions.model or "embedded")
+        written_by = f"the question generator {writer.name}"
     else:
         open_collection(learn_from).qrels("train")  # complains in the collection's own words
         writer = Pipeline(recipe.with_(collection=learn_from), searches=False).question_generator(seed)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from dr_lib import objectives, places
+from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab.base import open_sample
@@ -85,8 +85,8 @@ class Compared:
             scale: a file in notebooks/scales.
             recipe: keys laid over those of the scale's recipe.
             judgements: whether to use those of the collection; False treats it as one without any.
-            questions_from: whose queries the question generator learns to write; None: SQuAD where it lies under
-                `DR_DATA` (at smoke scale it would not pay), else PyDocs.
+            questions_from: the collection whose queries a question generator first learns to write; None: the generator
+                that comes with the book, trained on SQuAD, writes at once.
             per_passage: questions written about a passage; None: three, of a large collection one.
             seeds: of the trainings.
             minutes: time for all of it; what does not fit is pending, and of a large collection a sample is compared.
@@ -106,12 +106,11 @@ class Compared:
         splits, split = sample.splits if judgements else (), start.evaluation.split
         watch, generated = watching or (lambda title, stages: nullcontext()), None
         if {split, *(["train"] if trained else [])} - {*splits}:
-            source = questions_from or ("squad" if scale != "smoke" and places.find_data("squad") else "pydocs")
             number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
             options = {"per_passage": number, "top_k": 100, "seed": 0}
-            ahead = question_collection(start, source, list(splits), **options)
+            ahead = question_collection(start, questions_from, list(splits), **options)
             with watch("writing questions", [ahead]):
-                generated = generate_queries(start, learn_from=source, use_judgements=judgements, cache=cache, **options)
+                generated = generate_queries(start, learn_from=questions_from, use_judgements=judgements, cache=cache, **options)
             start = generated.recipe
         recipes = rows(fitting(start) if trained else start, given, trained)
         left = None if minutes is None else max(1.0, minutes - (time.monotonic() - started) / 60)  # BM25 in any case

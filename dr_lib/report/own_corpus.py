@@ -116,7 +116,7 @@ class Compared(lab.Compared):
             texts.append([query["text"], f"{passage['title']}: {passage['text']}".removeprefix(": ")[:200] + " …"])
         tables = [table(["step", "questions", "% of the written"], lines, caption=caption)]
         tables += [table(["question", "passage"], texts, caption=f"Questions of the split {split}, drawn at random.")]
-        smoke = "A smoke run: a generator of twelve steps writes nothing that makes sense"
+        smoke = "The questions of this smoke run"
         return HTML("".join(one.data for one in ([folded(smoke, *tables)] if not presentable(self.runs) else tables)))
 
     def answers(self, questions: Sequence[str] = (), k: int = 3) -> list[HTML]:

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dr_lib import collections, lab
+from dr_lib import collections, lab, places
 from dr_lib.errors import InputError
+from dr_lib.files import read_json
 from dr_lib.models import DenseSettings
 from dr_lib.report import card
 from dr_lib.stages import Cache
+from dr_lib.tokens import load_tokenizer, tokenizer_digest
 
 SPLITS = ("train", "dev", "test")
 
@@ -111,3 +113,24 @@ def test_the_folder_says_what_it_is_and_no_place(write, cache, tmp_path):
 def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
     with pytest.raises(InputError, match="there is no split 'train'"):
         lab.generate_queries(bare, learn_from=bare.collection.name, cache=shared)
+
+
+def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
+    """Nobody trained it on PyDocs; no word list or template is behind it."""
+    sample = {"name": "pydocs", "passages": 60, "seed": 0}
+    recipe = lab.recipe_at("smoke", {"collection": sample})
+    written = lab.generate_queries(recipe, use_judgements=False, per_passage=2, cache=shared)
+    found = collections.load(written.folder)
+    texts = found.queries()["text"][:]
+    assert np.mean([text.endswith("?") for text in texts]) > 0.9
+    asking = {"what", "who", "how", "when", "where", "which", "why", "in", "whose"}
+    assert np.mean([text.split()[0] in asking for text in texts]) > 0.8
+    assert written.counts["shared_words"] > 0.2
+    assert "written by the question generator questions-2x128" in (written.folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_generator_of_the_book_is_the_one_of_its_record():
+    record = read_json(places.embedded_writer() / "record.json")
+    assert record["base"]["digest"] == lab.open_checkpoint("embedded").model.digest
+    assert record["training"]["step"] == record["settings"]["steps"]
+    assert tokenizer_digest(load_tokenizer(places.embedded_writer())) == tokenizer_digest(load_tokenizer("embedded"))

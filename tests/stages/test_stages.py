@@ -330,6 +330,13 @@ def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_ou
     assert estimates.seconds(words("a").costs(100)) is None
 
 
+def test_a_kind_never_finished_here_is_expected_at_the_speed_of_those_that_share_its_unit():
+    rates, one = {"count": 10.0, "train": 10.0, "read": 3.0}, count(words("a")).costs(100)
+    past = [manifest("train", 40, 200), manifest("train", 10, 50), manifest("read", 1, 900)]
+    assert Estimates(past, rates).seconds(one) == pytest.approx(20)  # 250 units in 50 seconds, where 10 a second were assumed
+    assert Estimates([manifest("read", 1, 900)], rates).seconds(one) == pytest.approx(10)
+
+
 def test_what_remains_counts_unfinished_stages_only(cache):
     first = words("a").costs(5)
     last = count(first).costs(10)
