@@ -1,8 +1,9 @@
 """Queries for a collection that has none: generated, filtered, split, and stored as an ordinary folder in BEIR layout.
 
 The book's own generator, a public one (doc2query), or one that first learns on another collection's queries writes about
-every passage; a question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`). Splits that people
-have judged are kept: with a test split of one's own, only training queries are written. Page: practice/own-corpus.
+every passage; a question stays if it was written once only and BM25 finds its passage again (`materials.round_trip`).
+Splits that people have judged are kept: with a test split of one's own, only training queries are written. Page:
+practice/own-corpus.
 """
 
 from dataclasses import dataclass
@@ -72,7 +73,9 @@ def generate_queries(
     return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
 
 
-def question_collection(recipe: Recipe, learn_from: str | None, judged: list[str], *, per_passage: int, top_k: int, seed: int) -> Stage:
+def question_collection(
+    recipe: Recipe, learn_from: str | None, judged: list[str], *, per_passage: int, top_k: int, seed: int
+) -> Stage:
     """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
     collection = open_sample(recipe.collection)
     held = {

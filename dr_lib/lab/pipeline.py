@@ -399,9 +399,7 @@ class Pipeline:
         """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
         options = {"per_passage": per_passage, "top_k": top_k, "layout": self.recipe.layout, "seed": seed}
         read = self.passages(by=writer if isinstance(writer.tokenizer, Data) and not writer.public else None)
-        made = materials.questions(
-            writer.model, read, self.collection, self.base.tokenizer, public=writer.public, **options
-        )
+        made = materials.questions(writer.model, read, self.collection, self.base.tokenizer, public=writer.public, **options)
         written = len(self.collection.passages) * per_passage * self.recipe.query_length
         return made.costs(written * self._work_a_token() / 3)
 
