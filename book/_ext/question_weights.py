@@ -45,6 +45,8 @@ def main() -> None:
     }
     with fresh_folder(places.embedded_writer()) as draft:
         model = load_seq2seq(made / "model").to(torch.float16)
+        for part in (model.config.encoder, model.config.decoder):
+            part._name_or_path = ""  # a place of this machine
         save_masked_lm(model, load_tokenizer(made / "model"), draft)
         write_json(draft / "record.json", record)
     print(places.embedded_writer())

@@ -117,9 +117,8 @@ def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
 
 def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
     """Nobody trained it on PyDocs; no word list or template is behind it."""
-    sample = {"name": "pydocs", "passages": 60, "seed": 0}
-    recipe = lab.recipe_at("smoke", {"collection": sample})
-    written = lab.generate_queries(recipe, use_judgements=False, per_passage=2, cache=shared)
+    recipe = lab.recipe_at("smoke", {}, "pydocs")
+    written = lab.generate_queries(recipe, use_judgements=False, per_passage=1, cache=shared)
     found = collections.load(written.folder)
     texts = found.queries()["text"][:]
     assert np.mean([text.endswith("?") for text in texts]) > 0.9

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dr_lib import collections, lab, report
+from dr_lib import collections, lab, places, report
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.lab import own_corpus
@@ -73,7 +73,7 @@ def test_batches_shrink_to_the_queries_there_are(own_recipe):
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
     (tmp_path / "mini.yaml").write_text(yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")}))
-    monkeypatch.setattr(own_corpus.places, "scale_file", lambda name: tmp_path / f"{name}.yaml")
+    monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / f"{name}.yaml")
     monkeypatch.chdir(tmp_path)
     assert main(["try", "tiny", "--scale", "mini", "--system", "none", "--ask", "what carries the vector"]) == 0
     told, progress = capsys.readouterr()
@@ -117,7 +117,7 @@ def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
 
 def test_the_lines_of_the_quickstart_run(own_recipe, tmp_path, monkeypatch, tiny_bert, tiny_tokenizer):
     (tmp_path / "mini.yaml").write_text(yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")}))
-    monkeypatch.setattr(own_corpus.places, "scale_file", lambda name: tmp_path / "mini.yaml")
+    monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / "mini.yaml")
     monkeypatch.chdir(tmp_path)
     settings = DenseSettings(passage_length=32, query_length=16)
     DenseEncoder(tiny_bert().bert, settings, tiny_tokenizer).save(tmp_path / "model")
