@@ -78,7 +78,9 @@ def measure(collection: str, tokens: int, rounds: int, warm: int = 2) -> dict[st
     """Facts of every method by name."""
     smoke: dict[str, Any] = read_yaml(places.project_root() / "notebooks" / "scales" / "smoke.yaml")["recipe"]
     smoke["collection"] |= {"passages": 2_000, "train_queries": 500}
-    start = lab.recipe_for(smoke, collection).with_(passage_length=128, query_length=32, pretraining__tokens_per_batch=tokens)
+    start = lab.Recipe(**smoke).with_(
+        collection=str(collection), passage_length=128, query_length=32, pretraining__tokens_per_batch=tokens
+    )
     cache = lab.Cache(announce=tqdm.write)
     names = [name for name in objectives.names() if name != "none"]
     steppers = {name: Stepper(start.with_(objective=name), cache) for name in names}

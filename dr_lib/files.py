@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,24 @@ def read_json(path: Path) -> Any:
         raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it.") from None
 
 
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum of itself, as `read_sealed` wants it."""
+    return content | {"checksum": json_digest(content)}
+
+
+def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
+    """Read a JSON object that holds a checksum of itself; one that is broken or altered raises `InputError` with the fix."""
+    try:
+        content = read_json(path)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, fix=fix) from None
+    if not isinstance(content, dict) or "checksum" not in content:
+        raise InputError(f"not a {kind}", where=path, fix=fix)
+    if content.pop("checksum") != json_digest(content):
+        raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    return content
+
+
 def json_digest(value: Any) -> str:
     """SHA-256 (hex) of `value` in canonical JSON: equal content, equal digest, whatever the order of keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -83,6 +101,13 @@ def file_digest(path: Path) -> str:
     """SHA-256 (hex) of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_digest(place: Path, names: Collection[str] | None = None) -> str:
+    """SHA-256 (hex) of a file, or of the files of a folder and their names; with `names` of these alone."""
+    paths = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
+    known = {path.relative_to(place).as_posix(): path for path in paths}
+    return json_digest({name: file_digest(path) for name, path in known.items() if names is None or name in names})
 
 
 def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:

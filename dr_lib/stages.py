@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from importlib.metadata import version as installed
+from importlib.util import resolve_name
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,7 +40,7 @@ from safetensors import SafetensorError
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, read_json, write_json, write_text
+from dr_lib.files import file_digest, json_digest, read_sealed, sealed, write_json, write_text
 
 MANIFEST = "manifest.json"
 SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
@@ -141,9 +142,11 @@ def _names(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]
         if isinstance(node, ast.Import):
             imported |= {(one.asname or one.name.split(".")[0]): (one.name, None) for one in node.names}
         elif isinstance(node, ast.ImportFrom):
-            imported |= {one.asname or one.name: (_absolute(module, path, node), one.name) for one in node.names}
+            source = resolve_name("." * node.level + (node.module or ""), sys.modules[module].__package__)
+            imported |= {one.asname or one.name: (source, one.name) for one in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            if _is_settings(module, node.name):  # the values of its fields are in keys already, defaults and all
+            made = getattr(sys.modules[module], node.name, None)
+            if isinstance(made, type) and issubclass(made, BaseModel):  # the values of its fields are in keys, defaults and all
                 node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [ast.Pass()]
             defined.setdefault(node.name, []).append(_definition(node))
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -153,24 +156,16 @@ def _names(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]
     return defined, imported
 
 
-def _is_settings(module: str, name: str) -> bool:
-    found = getattr(sys.modules.get(module), name, None)
-    return isinstance(found, type) and issubclass(found, BaseModel)
-
-
-def _absolute(module: str, path: Path, node: ast.ImportFrom) -> str:
-    """The module that a `from ... import` names, relative or not."""
-    if not node.level:
-        return node.module or ""
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+def drop_docstrings(tree: ast.AST) -> None:
+    """Remove the docstrings of a module, class or function and of all that it holds, in place."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
+            part.body = part.body[1:] or [ast.Pass()]
 
 
 def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
     """The text of a definition without docstrings, and the dotted names in it."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
-            part.body = part.body[1:] or [ast.Pass()]
+    drop_docstrings(node)
     used, waiting = [], [node]
     while waiting:
         part, path = waiting.pop(), []
@@ -254,20 +249,20 @@ class Stage:
     @cached_property
     def inputs(self) -> list["Stage"]:
         """The stages among the arguments, at whatever depth."""
-        return [one for value in self.arguments.values() for one in _stages(value)]
+        return list(_stages(list(self.arguments.values())))
 
-    def walk(self) -> Iterator["Stage"]:
+    def walk(self) -> list["Stage"]:
         """Every stage that this one is made from, each once, sources first, itself last."""
-        seen: set[str] = set()
+        found: dict[str, Stage] = {}
 
-        def visit(one: "Stage") -> Iterator["Stage"]:
-            if one.key not in seen:
-                seen.add(one.key)
-                for upstream in one.inputs:
-                    yield from visit(upstream)
-                yield one
+        def visit(one: Stage) -> None:
+            for upstream in one.inputs:
+                if upstream.key not in found:
+                    visit(upstream)
+            found[one.key] = one
 
-        yield from visit(self)
+        visit(self)
+        return list(found.values())
 
     def costs(self, cost: float, family: str = "") -> "Stage":
         """The same stage with an estimate of its work."""
@@ -372,6 +367,10 @@ class Cache:
         """Whether the stage is there already (its manifest is written last)."""
         return (self.folder(one) / MANIFEST).is_file()
 
+    def missing(self, ends: Iterable[Stage]) -> list[Stage]:
+        """What is not finished of some stages and those that they are made from, each once, sources first."""
+        return [one for one in {one.key: one for end in ends for one in end.walk()}.values() if not self.finished(one)]
+
     def manifest(self, one: Stage) -> dict[str, Any]:
         """The manifest of a finished stage: files with sizes and checksums, arguments, versions, seconds."""
         return read_manifest(self.folder(one))
@@ -379,11 +378,14 @@ class Cache:
     def manifests(self) -> list[dict[str, Any]]:
         """The manifests of all finished stages that can be read, oldest first; the others are for `status --verify`."""
         found = []
-        for path in self.root.glob(f"*/{MANIFEST}"):
-            if path.parent.suffix == "":
-                with suppress(InputError):
-                    found.append(read_manifest(path.parent))
+        for folder in self.folders():
+            with suppress(InputError):
+                found.append(read_manifest(folder))
         return sorted(found, key=lambda manifest: manifest["created"])
+
+    def folders(self) -> list[Path]:
+        """The folders of all finished stages."""
+        return [path.parent for path in sorted(self.root.glob(f"*/{MANIFEST}")) if path.parent.suffix != ".partial"]
 
     def get(self, one: Stage) -> Path:
         """Return the folder of a stage, building it and what it needs where that is not there yet.
@@ -401,24 +403,20 @@ class Cache:
                 raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self.get(upstream)
+            fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
             try:
                 with self._lock(one):
                     if not self.finished(one):
                         self._build(one)
-            except (OSError, SafetensorError) as error:  # a full disk, a read-only cache: say which stage, and the way out
-                if isinstance(error, SafetensorError) and "I/O error" not in str(error):
+            except OSError as error:  # a full disk, a read-only cache: say which stage, and the way out
+                problem = f"{one.name}: {error.strerror or error}"
+                raise InputError(problem, where=error.filename or self.root, fix=fix) from error
+            except SafetensorError as error:
+                if "I/O error" not in str(error):
                     raise
-                place = getattr(error, "filename", None) or self.root
-                fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
-                raise InputError(f"{one.name}: {getattr(error, 'strerror', None) or error}", where=place, fix=fix) from error
+                raise InputError(f"{one.name}: {error}", where=self.root, fix=fix) from error
         self.check(self.folder(one))
         return self.folder(one)
-
-    def inputs(self, one: Stage) -> dict[str, Any]:
-        """The arguments of a stage as its body receives them, what they rest on built: to run the body by hand."""
-        for upstream in one.inputs:
-            self.get(upstream)
-        return {name: self._resolve(value) for name, value in one.arguments.items()}
 
     def _build(self, one: Stage) -> None:
         target, draft = self.folder(one), self.root / f"{one.name}.partial"
@@ -432,9 +430,9 @@ class Cache:
         if resumed:
             self.announce(f"{one.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
-        one.function(draft, **self.inputs(one))
+        one.function(draft, **{name: self._resolve(value) for name, value in one.arguments.items()})
         seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
-        write_json(draft / MANIFEST, make_manifest(one, draft, seconds, resumed))
+        write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
         draft.replace(target)
         for pattern in SCRATCH:  # only now: a build killed before the rename still needs them
             for scratch in target.glob(pattern):
@@ -473,7 +471,7 @@ class Cache:
                 with suppress(Timeout):
                     lock.acquire(timeout=LOOK_EVERY if shared else -1)
         try:
-            write_text(owner, f"process {os.getpid()} on {socket.gethostname()} (since {_now()})")
+            write_text(owner, f"process {os.getpid()} on {socket.gethostname()} (since {now()})")
             yield
         finally:
             owner.unlink(missing_ok=True)
@@ -519,7 +517,7 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
         name = path.relative_to(folder)
         if path.is_file() and name.as_posix() != MANIFEST and not any(fnmatch(name.parts[0], one) for one in SCRATCH):
             files[name.as_posix()] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-    content = {
+    return {
         "kind": one.kind,
         "version": one.version,
         "key": one.key,
@@ -531,23 +529,14 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
         "resumed": resumed,
         "cost": one.cost,
         "family": one.family,
-        "created": _now(),
+        "created": now(),
         "versions": versions(),
     }
-    return content | {"checksum": json_digest(content)}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read a finished stage's manifest; a broken or altered one raises `InputError` with the remedy."""
-    try:
-        manifest = read_json(folder / MANIFEST)
-        checksum = manifest.pop("checksum")
-        manifest["files"], manifest["created"], manifest["seconds"]
-    except (InputError, KeyError, TypeError, AttributeError):
-        raise _broken("is not a manifest", folder / MANIFEST, folder) from None
-    if json_digest(manifest) != checksum:
-        raise _broken("was altered since it was written (checksum differs)", folder / MANIFEST, folder)
-    return manifest
+    return read_sealed(folder / MANIFEST, "manifest of a finished stage", f"Remove {folder} and run again.")
 
 
 def _broken(problem: str, path: Path, folder: Path) -> InputError:
@@ -558,7 +547,8 @@ def _token(folder: Path) -> tuple[str, int]:
     return str(folder), (folder / MANIFEST).stat().st_mtime_ns
 
 
-def _now() -> str:
+def now() -> str:
+    """UTC time, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -605,11 +595,10 @@ class Estimates:
 
         Stages without a cost are quick: an unknown one counts nothing.
         """
-        missing = {one.key: one for end in ends for one in end.walk() if not cache.finished(one)}
-        expected = {one: self.seconds(one) for one in missing.values()}
-        if any(seconds is None and one.cost > 0 for one, seconds in expected.items()):
+        expected = [(one, self.seconds(one)) for one in cache.missing(ends)]
+        if any(seconds is None and one.cost > 0 for one, seconds in expected):
             return None
-        return sum(seconds or 0.0 for seconds in expected.values())
+        return sum(seconds or 0.0 for _, seconds in expected)
 
 
 def spell_seconds(seconds: float) -> str:

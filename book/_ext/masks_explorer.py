@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.files import write_text
-from dr_lib.lab import Cache, Pipeline, recipe_for
+from dr_lib.lab import Cache, Pipeline, Recipe
 from dr_lib.materials import NgramCounts, word_blocks
 from dr_lib.report import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
@@ -43,7 +43,7 @@ class Sources(NamedTuple):
 
 def pydocs_sources() -> Sources:
     """Those of the built-in collection; stages are kept, so that only the first call takes long."""
-    recipe, cache = recipe_for(collection="pydocs"), Cache()
+    recipe, cache = Recipe(collection="pydocs"), Cache()
     pipeline = Pipeline(recipe)
     store = TokenStore.open(cache.get(pipeline.passages()) / "store")
     importances = pipeline.importances()

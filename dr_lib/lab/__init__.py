@@ -22,7 +22,6 @@ from dr_lib.lab.recipe import (
     RedditPairsSettings,
     RerankingSettings,
     recipe_at,
-    recipe_for,
 )
 from dr_lib.lab.records import (
     Record,

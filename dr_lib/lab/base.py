@@ -5,6 +5,7 @@ three stages, so that another size of model shares vocabulary and tokens.
 """
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from transformers import AutoConfig
 from dr_lib import collections, models, objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
+from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import PACKAGED, find_encoder, locate
@@ -135,19 +136,17 @@ def open_writer(name: str) -> Checkpoint:
         InputError: there is nothing usable under that name.
     """
     place = locate(places.embedded_writer() if name == "embedded" else name)
-    files = sorted(path for path in Path(place).glob("*") if path.is_file())  # of whatever names: kinds differ
-    digest = json_digest({path.name: file_digest(path) for path in files}) if files else model_digest(place)
-    model, unknown = Data(place, digest), Shape(0, 0, 0, 0)
+    model = Data(place, folder_digest(Path(place)) if is_place(place) else model_digest(place))  # kinds differ in their files
+    shown, unknown = Path(place).name if is_place(place) else place, Shape(0, 0, 0, 0)
     if name == "embedded":  # reads tokens, as it was trained, where a public model reads texts
-        return Checkpoint(Path(place).name, unknown, model, Data(place, tokenizer_digest(load_tokenizer(place))), public=False)
-    return Checkpoint(Path(place).name if is_place(place) else place, unknown, model, model)
+        return Checkpoint(shown, unknown, model, Data(place, tokenizer_digest(load_tokenizer(place))), public=False)
+    return Checkpoint(shown, unknown, model, model)
 
 
 def model_digest(place: str) -> str:
     """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
-    folder = Path(place)
-    if folder.is_dir():
-        return json_digest({name: file_digest(folder / name) for name in MODEL_FILES if (folder / name).is_file()})
+    if Path(place).is_dir():
+        return folder_digest(Path(place), MODEL_FILES)
     return json_digest({"hub": place, "revision": _hub_revision(place)})
 
 
@@ -291,19 +290,11 @@ def base_stage(recipe: BaseRecipe) -> Stage:
     passages = sum(len(text.passages) for text in texts)
     words = vocabulary(texts, size=recipe.vocabulary, **split).costs(passages)
     tokens = base_tokens(texts, words / "tokenizer", **split).costs(passages)
-    method = objectives.method(recipe.objective.name)
-    made = base(
-        tokens,
-        words / "tokenizer",
-        method=method,
-        settings=objectives.parameters(recipe.objective.name, **recipe.objective.params),
-        training=recipe.training,
-        size={"layers": recipe.layers, "hidden": recipe.hidden, "heads": recipe.heads, "positions": recipe.positions},
-        length=recipe.length,
-        title=recipe.title,
-        weights=recipe.weights,
-        seed=recipe.seed,
-    )
+    name, params = recipe.objective.name, recipe.objective.params
+    learned = {"method": objectives.method(name), "settings": objectives.parameters(name, **params), "training": recipe.training}
+    size = {"layers": recipe.layers, "hidden": recipe.hidden, "heads": recipe.heads, "max_positions": recipe.positions}
+    read = recipe.model_dump(include={"length", "title", "weights", "seed"})
+    made = base(tokens, words / "tokenizer", **learned, size=size, **read)
     work = bert_work(recipe.layers, recipe.hidden, recipe.vocabulary, share_predicted=0.15)
     return made.costs(work * recipe.training.steps * recipe.training.accumulation * recipe.training.tokens_per_batch)
 
@@ -341,15 +332,7 @@ def base(
 ) -> None:
     """`model/`: a masked LM trained from scratch; `log.json`; `held_out.json`, its losses on unseen documents."""
     words = load_tokenizer(tokenizer)
-    model = models.new_bert(
-        len(words),
-        layers=size["layers"],
-        hidden=size["hidden"],
-        heads=size["heads"],
-        max_positions=size["positions"],
-        seed=seed,
-        device=machine.device(),
-    )
+    model = models.new_bert(len(words), **size, seed=seed, device=machine.device())
     objective = method(model, words, settings)
     options = {"tokens_per_batch": training.tokens_per_batch, "max_length": length, "title": title, "seed": seed}
     batches = BatchStream(TokenStore.open(tokens / "train"), **options)
@@ -456,7 +439,6 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
         "commit": commit(),
     }
     with fresh_folder(to) as draft:
-        for file in (made / "model").iterdir():
-            (draft / file.name).write_bytes(file.read_bytes())  # bytes alone: safetensors writes files for one user
+        shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)  # safetensors' are for one user
         write_json(draft / "record.json", record)
     return to

@@ -27,8 +27,9 @@ from tqdm import tqdm
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, read_json, read_yaml, write_json
-from dr_lib.stages import spell_seconds
+from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
+from dr_lib.stages import drop_docstrings, spell_seconds
+from dr_lib.training import machine
 
 BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
 
@@ -66,7 +67,7 @@ def run_notebooks(
     inputs = inputs_digest(settings, parameters, threads)
     started, states = time.perf_counter(), Counter()
     under_way: set[subprocess.Popen] = set()
-    workers = jobs or max(1, usable_cores() // threads)
+    workers = jobs or max(1, machine.allowed_cores() // threads)
     with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
         options = settings, parameters, threads, target, inputs, under_way
         runs = [pool.submit(run_notebook, notebook, *options) for notebook in notebooks]
@@ -194,7 +195,8 @@ def inputs_digest(settings: Path, parameters: Mapping[str, str], threads: int) -
         return None
     place = places.find_data(values["collection"]) if values.get("collection") else None
     code = {path.relative_to(root).as_posix(): code_of(path) for path in sorted((root / "dr_lib").rglob("*.py"))}
-    folders = [folder_digest(folder) for folder in (*(root / "book" / name for name in SHOWN), place) if folder]
+    shown = (root / "book" / name for name in SHOWN)
+    folders = [folder_digest(folder) for folder in (*shown, place) if folder and folder.exists()]
     packages = sorted({f"{one.name}=={one.version}" for one in distributions()})
     device = {name: os.environ.get(name) for name in ("DR_DATA", "DR_DEVICE")}
     return json_digest([values, threads, code, folders, packages, sys.version, device])
@@ -203,16 +205,8 @@ def inputs_digest(settings: Path, parameters: Mapping[str, str], threads: int) -
 def code_of(path: Path) -> str:
     """A module without comments, docstrings and layout: nothing of these can change a result."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for part in ast.walk(tree):
-        if isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(part) is not None:
-            part.body = part.body[1:]
+    drop_docstrings(tree)
     return ast.dump(tree)
-
-
-def folder_digest(place: Path) -> str:
-    """Digest of a file, or of all files in a folder and their names."""
-    paths = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    return json_digest([[path.relative_to(place).as_posix(), file_digest(path)] for path in paths if path.exists()])
 
 
 def place_of(notebook: Path) -> Path:
@@ -247,8 +241,3 @@ def failure(output: Path, log: Path, status: int) -> str:
                 return f"cell [{cell.get('execution_count')}]: {shown['ename']}: {shown['evalue']}"
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
     return f"papermill ended with status {status}: {last[0]}"
-
-
-def usable_cores() -> int:
-    """Cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

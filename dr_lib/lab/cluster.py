@@ -61,29 +61,16 @@ class Cluster(Executor):
 
     def submit(self, fn: Callable[..., Any], run: Any, cache: Cache) -> Future:
         """The stages of a run that are not there yet, and `fn(run, cache)` once they are."""
-        on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in self._workers()) else {}
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        on_gpu = {"GPU": 1} if any("GPU" in one["resources"] for one in workers) else {}
         building: dict[str, Any] = {}
-        for one in Pipeline(run.recipe).evaluation.walk():
-            if not cache.finished(one):
-                before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
-                options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in COUNTED else None}
-                building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
-        last = self.client.submit(finish, fn, run, cache, list(building.values()), pure=False, retries=RETRIES)
-        result: Future = Future()
-        result.set_running_or_notify_cancel()
-
-        def hand_over(done: Any) -> None:
-            if (error := done.exception()) is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(done.result())
-
-        last.add_done_callback(hand_over)
-        result.stages = building  # type: ignore[attr-defined]  # Dask forgets what nobody holds
-        return result
-
-    def _workers(self) -> list[dict[str, Any]]:
-        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+        for one in cache.missing([Pipeline(run.recipe).evaluation]):
+            before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
+            options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in COUNTED else None}
+            building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
+        last = self.client.get_executor(pure=False, retries=RETRIES).submit(finish, fn, run, cache, list(building.values()))
+        last.stages = building  # type: ignore[attr-defined]  # Dask forgets what nobody holds
+        return last
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the scheduler, and stop what was started here."""

@@ -87,9 +87,7 @@ class Pipeline:
         if name == "none":
             return None
         method, settings = objectives.method(name), objectives.parameters(name, **recipe.objective.params)
-        layout = recipe.layout
-        if not method.reads_queries:  # then their length changes nothing
-            layout = layout.model_copy(update={"query_length": 32, "query_side": "right"})
+        unread = {} if method.reads_queries else {"query_length": 32, "query_side": "right"}  # then these change nothing
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
         begin, first = self.base.model, recipe.pretraining.first
@@ -104,9 +102,8 @@ class Pipeline:
             "materials": {name: whole.material(name, **params) for name, params in settings.materials().items()},
             "settings": settings,
             "training": recipe.pretraining,
-            "layout": layout,
-            "dropout": recipe.dropout,
-            "seed": recipe.seed,
+            **self._drawn,
+            "layout": recipe.layout.model_copy(update=unread),
         }
         beside = Path(begin.place) / EXTRA_FILE if isinstance(begin, Data) else None
         if beside and beside.is_file():  # an earlier pre-training left its decoder and heads there
@@ -163,18 +160,9 @@ class Pipeline:
     @cached_property
     def late_interaction(self) -> Stage:
         """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
-        recipe = self.recipe
+        given, settings = self._labelled, self.recipe.finetuning
         made = training.late_interaction(
-            self.base.model,
-            self.passages(),
-            self.queries("train"),
-            self.collection,
-            self.bm25_negatives,
-            training=recipe.finetuning,
-            layout=recipe.layout,
-            dropout=recipe.dropout,
-            seed=recipe.seed,
-            **self._share,
+            self.base.model, *given, self.bm25_negatives, training=settings, **self._drawn, **self._share
         )
         return made.costs(1.5 * self.retriever1.cost, self.base.shape.size)
 
@@ -227,20 +215,16 @@ class Pipeline:
         look = options.validation
         made = training.retriever(
             start or self.start,
-            self.passages(),
-            self.queries("train"),
-            self.collection,
+            *self._labelled,
             negatives,
-            self.pseudo_labels_to_learn if options.pseudo_labels else None,
+            self.pseudo_labels() if options.pseudo_labels else None,
             teacher,
             self.queries(look.split) if look else None,
             self.bm25_run(look.split, look.per_query) if look else None,
             training=options,
-            layout=recipe.layout,
             pooling=recipe.pooling,
-            dropout=recipe.dropout,
-            seed=recipe.seed,
             distil=training.DistilledBiEncoder if teacher else None,
+            **self._drawn,
             **self._share,
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
@@ -326,25 +310,12 @@ class Pipeline:
         check_batch(self, settings.batch_queries, "auxiliary.cross_encoder.batch_queries")
         check_length(settings.length, self.reader, "auxiliary.cross_encoder.length")
         queries, passages = self._tokens_for_scoring("train", self.collection)
-        start = retriever / "model" if settings.start == "retriever" else self.reader.model
-        if settings.start not in (None, "retriever"):
-            if settings.model:
-                raise InputError("either model or start says where it begins", where="auxiliary.cross_encoder", fix="Drop one.")
-            start = Pipeline(self.recipe.with_(objective=settings.start)).start
-            start = start / "model" if isinstance(start, Stage) else start
-        made = training.cross_encoder(
-            start,
-            passages,
-            queries,
-            self.collection,
-            negatives,
-            training=settings,
-            loss=loss,
-            title=self.recipe.title != "none",
-            dropout=self.recipe.dropout,
-            seed=seed,
-            **self._share,
-        )
+        begin = self.reader.model
+        if settings.start:
+            trained = retriever if settings.start == "retriever" else Pipeline(self.recipe.with_(objective=settings.start)).start
+            begin = trained / "model" if isinstance(trained, Stage) else trained
+        read = {"training": settings, "loss": loss, "title": self.recipe.title != "none", "dropout": self.recipe.dropout}
+        made = training.cross_encoder(begin, passages, queries, self.collection, negatives, **read, seed=seed, **self._share)
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
         return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
 
@@ -389,11 +360,8 @@ class Pipeline:
         settings = self.recipe.auxiliary.questions
         if settings.model:
             return open_writer(settings.model)
-        options = {"layout": self.recipe.layout, "dropout": self.recipe.dropout, "seed": seed}
-        made = materials.question_generator(
-            self.base.model, self.passages(), self.queries("train"), self.collection, training=settings, **options
-        )
-        return self._writer(made, settings)
+        drawn = self._drawn | {"seed": seed}
+        return self._writer(materials.question_generator(self.base.model, *self._labelled, training=settings, **drawn), settings)
 
     def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
         """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
@@ -426,7 +394,7 @@ class Pipeline:
         options = self.recipe.auxiliary.paq_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, options.depth)
-        searchers = {options.filter_by if options.filter != "none" else "none", options.negatives} - {"none"}
+        searchers = {options.negatives, "none" if options.filter == "none" else options.filter_by} - {"none"}
         dense = (self.first_retriever, self.vectors(self.first_retriever)) if "dense" in searchers else (None, None)
         made = materials.generated_pairs(
             self.questions(per_passage=options.per_passage, seed=seed),
@@ -493,15 +461,6 @@ class Pipeline:
             return materials.unlabelled_queries(Data.file(path), self.base.tokenizer).costs(size), size
         return self.queries("train"), len(self.collection.qrels("train"))
 
-    @property
-    def pseudo_labels_to_learn(self) -> Stage:
-        """Pseudo-labels of the training queries, for fine-tuning beside the given ones."""
-        pool = self.recipe.auxiliary.pseudo_labels.pool
-        if pool != "train":
-            fix = 'Set auxiliary.pseudo_labels.pool to "train", or leave finetuning.pseudo_labels out.'
-            raise InputError(f"fine-tuning reads no pseudo-labels of pool {pool!r}", where="pseudo_labels", fix=fix)
-        return self.pseudo_labels()
-
     # The end --------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -520,16 +479,9 @@ class Pipeline:
             return evaluation.similarities(self.run, vectors, where, split=options.split, grade=options.grade)
         if options.kind == "checks":
             depth = self.recipe.mining.depth + self.most_relevant
-            return evaluation.pipeline_checks(
-                self.bm25_negatives,
-                self.mined,
-                self.teacher_negatives,
-                self.teacher_scores,
-                self.dense_run(self.retriever1, "train", depth),
-                self.dense_run(self.retriever2, "train", depth),
-                self.collection,
-                **self._share,
-            )
+            made = self.bm25_negatives, self.mined, self.teacher_negatives, self.teacher_scores
+            runs = (self.dense_run(one, "train", depth) for one in (self.retriever1, self.retriever2))
+            return evaluation.pipeline_checks(*made, *runs, self.collection, **self._share)
         measured = {"split": options.split, "measures": list(options.measures), "grade": options.grade}
         return evaluation.scores(self.run, where, **measured)
 
@@ -553,6 +505,16 @@ class Pipeline:
     def labelled_queries(self) -> int:
         """The number of training queries that the recipe may learn from."""
         return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
+
+    @property
+    def _labelled(self) -> tuple[Stage, Stage, Collection]:
+        """What every training on labels reads."""
+        return self.passages(), self.queries("train"), self.collection
+
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        """What every training is told of sequences and chance."""
+        return {"layout": self.recipe.layout, "dropout": self.recipe.dropout, "seed": self.recipe.seed}
 
     @property
     def _share(self) -> dict[str, Any]:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from dr_lib import objectives, places, training
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, NluSettings
-from dr_lib.files import json_digest, read_yaml, write_text
+from dr_lib.files import json_digest, read_yaml
 from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
@@ -268,7 +267,7 @@ class EvaluationSettings(Settings):
 
     kind: Kind = "search"
     split: str = "test"
-    measures: tuple[str, ...] = ("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10")
+    measures: tuple[str, ...] = Field(("MRR@10", "R@50", "R@100", "R@1000", "nDCG@10"), min_length=1)
     grade: int = Field(default=1, gt=0)
     depth: int = Field(default=1000, gt=0)
     vector_type: Literal["float32", "float16"] = "float32"
@@ -284,13 +283,6 @@ class EvaluationSettings(Settings):
         """The kind follows from the settings of the task."""
         tasks = [name for name in ("nlu", "dialogue") if isinstance(values, dict) and values.get(name)]
         return {**values, "kind": tasks[0]} if tasks and values.get("kind", "search") == "search" else values
-
-    @field_validator("measures")
-    @classmethod
-    def _some(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
-        if not measures:
-            raise ValueError("no measure named")
-        return measures
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "EvaluationSettings":
@@ -380,6 +372,9 @@ class Recipe(Settings):
             raise ValueError("a given retriever (key retriever) is searched with, and nothing else is done with it")
         if self.final == "reranker" and self.reranking.by == "bm25":
             raise ValueError('BM25 teaches (final="distilled") and does not re-rank: fuse with it by evaluation.fusion')
+        learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
+        if learns and self.auxiliary.pseudo_labels.pool != "train":
+            raise ValueError('fine-tuning reads pseudo-labels of the training queries (auxiliary.pseudo_labels.pool="train")')
         if self.final == "reranker" and self.evaluation.kind in ("dialogue", "similarity"):
             raise ValueError(f'evaluation.kind "{self.evaluation.kind}" needs a retriever at the end, not a re-ranker')
         return self
@@ -417,29 +412,10 @@ class Recipe(Settings):
         """SHA-256 (hex) of `portable`."""
         return json_digest(self.portable())
 
-    def save(self, path: Path) -> None:
-        """Write the recipe to a YAML file, every key spelled out."""
-        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
-
     @classmethod
     def load(cls, path: Path) -> "Recipe":
         """Read a recipe from a YAML file; what it leaves out gets its default."""
         return cls(**read_yaml(path))
-
-
-def recipe_for(overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
-    """The recipe of a notebook: its scale's overrides, and the collection it was given.
-
-    Args:
-        overrides: nested mapping, the key `recipe` of a scale file.
-        collection: name or path; None keeps that of `overrides` (else the default).
-
-    Example:
-        >>> recipe_for({"pretraining": {"steps": 10}, "collection": {"passages": 300}}, "pydocs").collection.passages
-        300
-    """
-    recipe = Recipe(**dict(overrides or {}))
-    return recipe.with_(collection=str(collection)) if collection else recipe
 
 
 def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
@@ -464,7 +440,8 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
     if not path.is_file() and not overrides:
         raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(places.known_scales())}.")
     start = read_yaml(path)["recipe"] if path.is_file() else {}
-    return recipe_for(_laid_over(start, overrides or {}), collection)
+    recipe = Recipe(**_laid_over(start, overrides or {}))
+    return recipe.with_(collection=str(collection)) if collection else recipe
 
 
 def is_place(name: str) -> bool:

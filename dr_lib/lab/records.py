@@ -11,15 +11,15 @@ import subprocess
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
-from dr_lib.files import json_digest, read_json, write_json, write_text
+from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json, write_text
 from dr_lib.lab.recipe import is_place
 from dr_lib.models import find_encoder
 from dr_lib.retrieval import Ranking
@@ -27,7 +27,6 @@ from dr_lib.settings import Settings
 from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
-FORMAT = 1
 TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # stages whose logs a record holds
 
 
@@ -55,7 +54,7 @@ class Record(Settings):
         created: UTC time, ISO 8601.
     """
 
-    format: int = FORMAT
+    format: Literal[1] = 1
     study: str
     label: str
     scale: str
@@ -67,12 +66,23 @@ class Record(Settings):
     data: dict[str, Any]
     scores: dict[str, Any]
     means: dict[str, float]
-    training: dict[str, dict[str, Any]]
-    seconds: dict[str, float]
+    training: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
     versions: dict[str, str]
     machine: dict[str, Any]
     commit: dict[str, str | bool | None]
     created: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Record":
+        if json_digest(self.recipe) != self.recipe_digest:
+            raise ValueError("the recipe does not have the digest given for it")
+        if self.recipe.get("seed") != self.seed:
+            raise ValueError(f"seed {self.seed} is not the recipe's {self.recipe.get('seed')}")
+        for measure, mean in self.means.items():
+            if not np.isclose(self.measured.mean(measure), mean, rtol=1e-9):
+                raise ValueError(f"mean of {measure} is not that of its queries")
+        return self
 
     @property
     def file_name(self) -> str:
@@ -107,19 +117,10 @@ class Record(Settings):
             if not (ids / name).is_file():
                 write_json(ids / name, {"queries": self.scores["queries"]})
             content["scores"]["queries"] = name
-        text = json.dumps(content | {"checksum": json_digest(content)}, indent=1, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(sealed(content), indent=1, sort_keys=True, ensure_ascii=False)
         # A list of numbers, such as a curve, on one line: one number a line doubled the size of a record.
         write_text(path, re.sub(r'\[[^]["{}]+\]', lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
         return path
-
-    def check_matches(self, recipe_digest: str) -> None:
-        """Raise `InputError` unless this record was made from the recipe with that digest."""
-        if self.recipe_digest != recipe_digest:
-            raise InputError(
-                f"made from recipe {self.recipe_digest[:12]}, not {recipe_digest[:12]}",
-                where=self.file_name,
-                fix="Use the recipe stored in the record, or run again.",
-            )
 
 
 def load_record(path: Path) -> Record:
@@ -130,13 +131,7 @@ def load_record(path: Path) -> Record:
             have the digest it claims.
     """
     fix = "Restore the file, or remove it and run again."
-    content = read_json(path)
-    if not isinstance(content, dict) or "checksum" not in content:
-        raise InputError("not a record", where=path, fix=fix)
-    if content.get("format") != FORMAT:
-        raise InputError(f"record format {content.get('format')}, not {FORMAT}", where=path, fix=fix)
-    if json_digest({key: value for key, value in content.items() if key != "checksum"}) != content.pop("checksum"):
-        raise InputError("altered since it was written (checksum differs)", where=path, fix=fix)
+    content = read_sealed(path, "record", fix)
     named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
     if shared := isinstance(named, str) and named == slug(named) and named.endswith(".json"):
         content["scores"]["queries"] = read_json(path.parents[1] / "ids" / named).get("queries")
@@ -144,20 +139,9 @@ def load_record(path: Path) -> Record:
         record = Record(**content)
     except InputError as error:
         raise InputError(f"field {error.where}: {error.problem}", where=path, fix=fix) from None
-    _check_content(record, path, fix)
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
         raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
     return record
-
-
-def _check_content(record: Record, path: Path, fix: str) -> None:
-    if json_digest(record.recipe) != record.recipe_digest:
-        raise InputError("the recipe does not have the digest given for it", where=path, fix=fix)
-    if record.recipe.get("seed") != record.seed:
-        raise InputError(f"seed {record.seed} is not the recipe's {record.recipe.get('seed')}", where=path, fix=fix)
-    for measure, mean in record.means.items():
-        if not np.isclose(record.measured.mean(measure), mean, rtol=1e-9):
-            raise InputError(f"mean of {measure} is not that of its queries", where=path, fix=fix)
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:

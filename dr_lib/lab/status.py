@@ -134,12 +134,11 @@ def stage_lines(cache: Cache) -> list[str]:
 def damage_lines(cache: Cache) -> list[str]:
     """One line for each finished stage that has a missing, truncated or altered file."""
     lines = []
-    for path in sorted(cache.root.glob("*/manifest.json")):
-        if path.parent.suffix != ".partial":
-            try:
-                cache.check(path.parent, deep=True)
-            except InputError as error:
-                lines.append(f"  DAMAGED: {error}")
+    for folder in cache.folders():
+        try:
+            cache.check(folder, deep=True)
+        except InputError as error:
+            lines.append(f"  DAMAGED: {error}")
     return lines or ["  every file has its checksum"]
 
 

@@ -4,7 +4,6 @@ Page of the book: practice/own-corpus. A run that has left its record is not run
 lose the others; runs beyond the budget are listed, and the next call continues with them.
 """
 
-import datetime
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -23,7 +22,7 @@ from dr_lib.lab.cluster import COUNTED, TURNS, cluster_of_environment
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import CollectionSettings, Recipe
 from dr_lib.lab.records import TRAINED, Record, commit, live_folder, load_records, training_log
-from dr_lib.stages import Cache, Data, Estimates, Stage, spell_seconds
+from dr_lib.stages import Cache, Data, Estimates, Stage, now, spell_seconds
 from dr_lib.training import machine
 
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
@@ -53,7 +52,7 @@ def execute(run: Run, cache: Cache) -> Record:
     Threads of one process take turns, so that each run has the numbers that it has alone.
     """
     with TURNS:
-        recipe, pipeline = run.recipe, Pipeline(run.recipe)
+        pipeline = Pipeline(run.recipe)
         scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
     stages = pipeline.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
@@ -68,24 +67,15 @@ def execute(run: Run, cache: Cache) -> Record:
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
         if name in stages and (given := stages[name].parameters.get(argument)):
             code[argument] = given["digest"]
-    return Record(
-        study=run.study,
-        label=run.label,
-        scale=run.scale,
-        seed=recipe.seed,
-        recipe=recipe.portable(),
-        recipe_digest=recipe.digest,
+    return _record(
+        run,
+        scores,
         keys={name: one.key for name, one in stages.items()},
         code=code,
         data=data_facts(pipeline),
-        scores=scores.to_dict(),
-        means={name: scores.mean(name) for name in scores.values},
         training=trainings,
         seconds=seconds | {name: facts["wall_seconds"] for name, facts in trainings.items()},
         versions=versions_of(manifests.values()),
-        machine={name: fact for name, fact in machine.machine_facts().items() if name != "versions"},
-        commit=commit(),
-        created=now(),
     )
 
 
@@ -98,33 +88,33 @@ def measured(study: str, label: str, recipe: Recipe, scores: Scores, collection:
         scores: the values, and names of what was counted or timed.
         collection: name of the text, and its digest and sizes where it has some.
     """
-    facts = machine.machine_facts()
     made_from = {"study": study, "label": label, "recipe": recipe.portable(), "collection": dict(collection)}
-    record = Record(
-        study=study,
-        label=label,
-        scale=scale,
-        seed=recipe.seed,
-        recipe=recipe.portable(),
-        recipe_digest=recipe.digest,
+    record = _record(
+        Run(study, label, scale, recipe),
+        scores,
         keys={"evaluation": json_digest(made_from)},
         data={"collection": {"digest": json_digest(dict(collection)), **collection}},
-        scores=scores.to_dict(),
-        means={name: scores.mean(name) for name in scores.values},
-        training={},
-        seconds={},
-        versions=facts.pop("versions"),
-        machine=facts,
-        commit=commit(),
-        created=now(),
     )
     record.save(live_folder(scale))
     return record
 
 
-def now() -> str:
-    """UTC time, ISO 8601."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def _record(run: Run, scores: Scores, **facts: Any) -> Record:
+    """The record of some scores: who made them, when, with what and on which machine."""
+    here = machine.machine_facts()
+    made = {"versions": here.pop("versions"), "machine": here, "commit": commit(), "created": now()}
+    recipe = run.recipe.portable()
+    return Record(
+        study=run.study,
+        label=run.label,
+        scale=run.scale,
+        seed=run.recipe.seed,
+        recipe=recipe,
+        recipe_digest=json_digest(recipe),
+        scores=scores.to_dict(),
+        means={name: scores.mean(name) for name in scores.values},
+        **made | facts,
+    )
 
 
 def versions_of(manifests: Any) -> dict[str, str]:
@@ -308,8 +298,7 @@ class Study:
         return "" if expected is None else f"about {spell_seconds(expected / self.at_once)}"
 
     def _announce(self, ends: Sequence[Stage]) -> None:
-        missing = {one.key: one for end in ends for one in end.walk() if not self.cache.finished(one)}
-        operations = sum(one.cost for one in missing.values() if one.kind in COUNTED)
+        operations = sum(one.cost for one in self.cache.missing(ends) if one.kind in COUNTED)
         times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
         here = f"; {need} here, judging by earlier stages" if (need := self._expect(ends)) else ""
         tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")

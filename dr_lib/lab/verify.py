@@ -11,7 +11,7 @@ from typing import Any
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import equivalence_test, paired_difference
-from dr_lib.files import json_digest, read_json, write_json
+from dr_lib.files import read_sealed, sealed, write_json
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record, slug
@@ -53,7 +53,7 @@ def verify(
     certificate = compare(record, rebuilt, margin) | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}
     machine = slug(str((rebuilt.machine.get("gpus") or [rebuilt.machine.get("cpu")])[0]))
     file = (to or places.cache_root() / "certificates") / f"{Path(record.file_name).stem}.{machine}.json"
-    write_json(file, certificate | {"checksum": json_digest(certificate)})
+    write_json(file, sealed(certificate))
     return certificate | {"file": str(file)}
 
 
@@ -121,8 +121,6 @@ def load_certificates(folder: Path) -> dict[tuple[str, str], Sequence[dict[str, 
     """Certificates of a folder by the name and time of their record; an altered one raises `InputError`."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.json")):
-        content = read_json(path)
-        if json_digest({key: value for key, value in content.items() if key != "checksum"}) != content.get("checksum"):
-            raise InputError("altered since it was written (checksum differs)", where=path, fix="Remove it and verify again.")
+        content = read_sealed(path, "certificate", "Remove it and verify again.")
         found.setdefault((content["record"], content["record_created"]), []).append(content)
     return found

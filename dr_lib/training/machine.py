@@ -33,11 +33,11 @@ def threads() -> int:
             if not text.isdecimal() or int(text) < 1:
                 raise InputError(f"{text!r} is not a number of threads", where=variable, fix="Give 1 or more.")
             return int(text)
-    allowed = _allowed_cores()
+    allowed = allowed_cores()
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
 
-def _allowed_cores() -> int:
+def allowed_cores() -> int:
     """Cores that the scheduler and a container's quota (Linux) grant to this process."""
     granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = Path("/sys/fs/cgroup/cpu.max")

@@ -183,6 +183,6 @@ class CrossEncoderTraining(Training):
 
     @model_validator(mode="after")
     def _one_start(self) -> "CrossEncoderTraining":
-        if self.model and self.start == "retriever":
+        if self.model and self.start:
             raise ValueError("either model or start says where it begins")
         return self

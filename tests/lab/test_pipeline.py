@@ -123,7 +123,7 @@ def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
     assert base.cross_encoder.key != started.cross_encoder.key
     assert base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
     with pytest.raises(InputError, match="either model or start"):
-        _ = Pipeline(ranked.with_(auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm")).cross_encoder
+        ranked.with_(auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm")
 
 
 def test_a_generator_of_its_own_changes_only_methods_that_read_one(tiny_recipe):

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
-from dr_lib.lab import BaseRecipe, Recipe, recipe_at, recipe_for
+from dr_lib.lab import BaseRecipe, Recipe, recipe_at
 
 SCALE_FILES = places.project_root() / "notebooks" / "scales"
 SCALES = ("smoke", "laptop", "gpu", "paper")
@@ -16,7 +17,7 @@ SCALES = ("smoke", "laptop", "gpu", "paper")
 
 def test_yaml_gives_the_same_recipe_back(tmp_path):
     recipe = Recipe(collection="squad", objective={"name": "simlm", "decoder_rate": 0.6}, seed=2)
-    recipe.save(tmp_path / "recipe.yaml")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     again = Recipe.load(tmp_path / "recipe.yaml")
     assert again == recipe and again.digest == recipe.digest
 
@@ -39,7 +40,7 @@ def test_a_recipe_cannot_be_changed():
         ({"pretraining": {"steps": 0}}, r"pretraining\.steps.*greater than 0"),
         ({"pretraining": {"seed": 3}}, r"seed is set once"),
         ({"collection": {"passages": 0}}, r"collection\.passages"),
-        ({"evaluation": {"measures": []}}, r"no measure"),
+        ({"evaluation": {"measures": []}}, r"evaluation\.measures.*at least 1"),
         ({"title": "both"}, r"title.*pair"),
         ({"query_side": None}, r"query_side.*left"),
         ({"pretraining": {"tokens_per_batch": 100}}, r"tokens_per_batch"),
@@ -172,7 +173,7 @@ def test_a_scale_file_holds_the_keys_that_notebooks_share(scale):
     values = read_yaml(SCALE_FILES / f"{scale}.yaml")
     assert set(values) == {"scale", "collection", "seeds", "minutes", "recipe"}
     assert values["scale"] == scale
-    assert recipe_for(values["recipe"], values["collection"]).collection.name == values["collection"]
+    assert Recipe(**values["recipe"]) == recipe_at(scale)
 
 
 def test_there_is_no_other_scale_file():
@@ -190,14 +191,14 @@ def test_the_paper_scale_has_the_papers_settings():
 
 
 def test_a_scale_gives_overrides_and_the_notebook_the_collection():
-    recipe = recipe_for({"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad")
+    recipe = recipe_at("unnamed", {"collection": {"passages": 300}, "pretraining": {"steps": 9}}, "squad")
     assert (recipe.collection.name, recipe.collection.passages, recipe.pretraining.steps) == ("squad", 300, 9)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_nothing_given_is_the_scale_file_and_so_is_all_of_it(scale):
     whole = read_yaml(SCALE_FILES / f"{scale}.yaml")["recipe"]
-    assert recipe_at(scale, {}, "x") == recipe_at(scale, whole, "x") == recipe_for(whole, "x")
+    assert recipe_at(scale, {}, "x") == recipe_at(scale, whole, "x") == Recipe(**whole).with_(collection="x")
 
 
 def test_one_key_changes_alone():

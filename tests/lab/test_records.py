@@ -106,13 +106,6 @@ def test_a_record_that_contradicts_itself_is_refused(tmp_path, changes, said):
         load_record(path)
 
 
-def test_a_record_of_another_recipe_is_refused():
-    record = make_record()
-    record.check_matches(record.recipe_digest)
-    with pytest.raises(InputError, match="made from recipe"):
-        record.check_matches("0" * 64)
-
-
 def test_an_unknown_measure_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match=r"nDCG.*MRR@10"):
         make_record().per_query("nDCG@10")

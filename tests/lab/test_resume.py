@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dr_lib import lab
 from dr_lib.errors import InputError
@@ -41,7 +42,7 @@ print(" ".join(cache.built))
 
 def start(recipe: lab.Recipe, folder: Path, name: str, *more: str) -> subprocess.Popen:
     path = folder / f"{name}.yaml"
-    recipe.save(path)
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(path), str(folder / "stages"), *more],
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 import yaml
 
-from dr_lib.lab import BaseRecipe, recipe_for
+from dr_lib.lab import BaseRecipe, Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
@@ -50,7 +50,7 @@ def test_notebook_begins_with_its_title(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_lays_its_recipe_over_its_scale(path):
     """Else a few keys given by hand would drop all others of the scale, down to the papers' number of steps."""
-    assert "recipe_for(" not in path.read_text(encoding="utf-8")
+    assert "lab.Recipe(" not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -78,7 +78,7 @@ def test_all_scales_are_there():
 @pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
 def test_scale_gives_a_valid_recipe(path):
     values = yaml.safe_load(path.read_text())
-    recipe_for(values.get("recipe"))
+    Recipe(**values.get("recipe", {}))
 
 
 @pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)

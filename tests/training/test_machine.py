@@ -22,9 +22,9 @@ def test_without_a_setting_physical_cores_are_taken(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("DR_THREADS", raising=False)
     monkeypatch.setattr(machine.psutil, "cpu_count", lambda logical: 4)
-    monkeypatch.setattr(machine, "_allowed_cores", lambda: 64)
+    monkeypatch.setattr(machine, "allowed_cores", lambda: 64)
     assert machine.threads() == 4
-    monkeypatch.setattr(machine, "_allowed_cores", lambda: 2)
+    monkeypatch.setattr(machine, "allowed_cores", lambda: 2)
     assert machine.threads() == 2
 
 
