@@ -77,6 +77,18 @@ def find_scale(scale: str) -> Path:
     raise InputError(f"no scale {scale!r}", where="scale", fix=fix)
 
 
+def notebook_of(study: str | None) -> str | None:
+    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where there is none."""
+    root, topic = project_root(), (study or "none").split("/")[0]
+    if (root / "notebooks" / f"{topic}.ipynb").is_file():
+        return f"notebooks/{topic}.ipynb"
+    for path in sorted((root / "notebooks" / topic).glob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
+            return path.relative_to(root).as_posix()
+    return None
+
+
 def records_root() -> Path:
     """Records that the book shows, one folder per scale."""
     return project_root() / "book" / "records"

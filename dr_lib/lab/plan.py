@@ -5,7 +5,6 @@ A claim counts with the chance that its intervals will leave the border, where t
 guess of the true ones. Page of the book: ideas/statistics.
 """
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ from itertools import product
 import numpy as np
 from scipy.stats import norm
 
-from dr_lib import places
 from dr_lib.evaluation import Claim, Verdict, load_papers
 from dr_lib.evaluation.verdicts import POWER, UNTRAINED
 from dr_lib.lab.ledger import answer
 from dr_lib.lab.records import load_records, recorded_folder
+from dr_lib.places import notebook_of
 from dr_lib.stages import spell_seconds
 
 DECIDED = ("held", "held in part", "reversed")
@@ -99,16 +98,6 @@ def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5
         result.sweeps.append(best)
 
 
-def notebooks(study: str) -> list[str]:
-    """The notebooks that bear a study's name, whose last part may be the collection's."""
-    root = places.project_root()
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "notebooks").rglob("*.ipynb"))}
-    for named in (f'"{study}\\"', f'"{study.rpartition("-")[0]}-{{'):
-        if found := [path.relative_to(root).as_posix() for path, text in texts.items() if named in text]:
-            return found
-    return []
-
-
 def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: dict, usual: float, typical: tuple) -> Sweep:
     """What a study still lacks to so many seeds, its cost, and the chance of each claim."""
     needed = {(label, place) for label, place, _ in made}
@@ -170,7 +159,7 @@ def plan_lines(made: Plan) -> list[str]:
     ]
     lines += ["", f"no run decides {len(made.hopeless)} claims:", *(f"  {name}: {why}" for name, why in made.hopeless.items())]
     for study, seeds in {one.study: one.seeds for one in made.sweeps}.items():
-        names = " ".join(shlex.quote(name) for name in notebooks(study))
-        command = f'python -m dr_lib batch {names} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
-        lines += ["", command if names else f"# {study}: its notebook is still to be written"]
+        notebook = notebook_of(study)
+        command = f'python -m dr_lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
+        lines += ["", command if notebook else f"# {study}: its notebook is still to be written"]
     return lines

@@ -10,9 +10,9 @@ from statistics import median
 
 from IPython.display import HTML
 
-from dr_lib import places
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.lab import Record, answer
+from dr_lib.places import notebook_of
 from dr_lib.report.figures import Series, intervals, named, slopes
 from dr_lib.report.measured import (
     Pair,
@@ -222,28 +222,14 @@ def _smoke_line(records: Sequence[Record]) -> HTML:
 
 def _not_measured(study: str, number: int, caption: str, trained: bool = True) -> HTML:
     """A card in place of numbers: what measuring so many configurations costs, and the command that does it."""
-    seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
-    each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
-    plural = "s" if number != 1 else ""
-    words = f"{caption} {number} configuration{plural}{each}; shared stages are made once."
-    words = words if trained else f"{caption} Nothing is trained: a few minutes on two processor cores."
-    command = f".venv/bin/papermill {page_of(study) or 'NOTEBOOK'}.ipynb out.ipynb -f notebooks/scales/laptop.yaml"
-    return HTML(
-        f'<div class="dr-card"><p><strong>Not measured yet.</strong> {html.escape(words)}</p>'
-        f"<pre>{html.escape(command)}</pre></div>"
-    )
-
-
-def page_of(study: str | None) -> str | None:
-    """The page that runs a study, as "notebooks/simlm/table08_replace_rates"; None where there is none."""
-    root, topic = places.project_root(), (study or "none").split("/")[0]
-    if (root / "notebooks" / f"{topic}.ipynb").is_file():
-        return f"notebooks/{topic}"
-    for path in sorted((root / "notebooks" / topic).glob("*.ipynb")):
-        text = path.read_text(encoding="utf-8")
-        if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
-            return path.relative_to(root).with_suffix("").as_posix()
-    return None
+    cost = "Nothing is trained: a few minutes on two processor cores."
+    if trained:
+        seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
+        each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
+        cost = f"{number} configuration{'s' if number != 1 else ''}{each}; shared stages are made once."
+    command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f notebooks/scales/laptop.yaml"
+    words = f"<strong>Not measured yet.</strong> {html.escape(f'{caption} {cost}')}"
+    return HTML(f'<div class="dr-card"><p>{words}</p><pre>{html.escape(command)}</pre></div>')
 
 
 def _printed(values: Sequence[float | None]) -> list[Cell]:

@@ -17,7 +17,7 @@ import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
-from dr_lib.collections import judged_rows
+from dr_lib.collections import Collection, judged_rows
 from dr_lib.evaluation import Case, Interval, flips
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
 from dr_lib.retrieval import Ranking
@@ -143,7 +143,6 @@ def flips_table(first: Record, second: Record, measure: str, collection: str | N
         InputError: runs on different queries, or not made on this machine.
     """
     searched, split = collection_of(first, place=collection), first.recipe["evaluation"]["split"]
-    data = (searched.queries(split), searched.passages, searched.qrels(split))
     rankings = {record.label: ranking_of(record) for record in (first, second)}
     parts = []
     for one, other in ((first, second), (second, first)):
@@ -151,38 +150,30 @@ def flips_table(first: Record, second: Record, measure: str, collection: str | N
         part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
         number = f"{len(cases)} of {len(one.query_ids)} queries"
         caption = f"Answered by {other.label}, missed by {one.label} ({measure} 0): {number}{part}."
-        parts.append(cases_table(cases[:shown], rankings, *data, caption=caption).data)
+        parts.append(cases_table(cases[:shown], rankings, searched, split, caption).data)
     together = HTML("".join(parts))
     return folded("Queries of this build's smoke run, to see what is shown", together) if first.scale == "smoke" else together
 
 
-def cases_table(
-    cases: Sequence[Case],
-    rankings: Mapping[str, Ranking],
-    queries: Dataset,
-    passages: Dataset,
-    qrels: Mapping[str, Mapping[str, int]],
-    *,
-    caption: str,
-) -> HTML:
+def cases_table(cases: Sequence[Case], rankings: Mapping[str, Ranking], searched: Collection, split: str, caption: str) -> HTML:
     """One line per query and system: rank of the first relevant passage, and what was put first, shared words marked.
 
     Args:
         cases: queries to show, such as the first few of `evaluation.flips`.
         rankings: system -> its ranking.
-        queries: columns id and text.
-        passages: the collection, columns id, title and text.
-        qrels: query id -> passage id -> grade.
+        searched: the collection.
+        split: that the queries are of.
         caption: what is shown, and by which rule the cases were chosen.
     """
     ids = [case.query_id for case in cases]
-    texts = {row["id"]: row["text"] for row in queries if row["id"] in set(ids)}
+    texts = {row["id"]: row["text"] for row in searched.queries(split) if row["id"] in set(ids)}
+    judged = judged_rows(searched.qrels(split), ids, searched.passages["id"])
     rows: list[list[Cell]] = []
-    for query, relevant in zip(ids, judged_rows(qrels, ids, passages["id"]), strict=True):
+    for query, relevant in zip(ids, judged, strict=True):
         for number, (system, ranking) in enumerate(rankings.items()):
             ranked = np.asarray(ranking.rows[ranking.query_ids.index(query)])
             name = "" if number else texts[query]  # a query is written once, above all systems' lines
-            rows.append([name, system, *_first_found(ranked[ranked >= 0], relevant, texts[query], passages)])
+            rows.append([name, system, *_first_found(ranked[ranked >= 0], relevant, texts[query], searched.passages)])
     columns = ["query", "system", "first relevant", "first is relevant", "put first"]
     return table(columns, rows, caption=caption)
 

@@ -7,8 +7,8 @@ import pytest
 
 from dr_lib.evaluation import load_paper
 from dr_lib.lab import answer
+from dr_lib.places import notebook_of
 from dr_lib.report import Comparison, comparison
-from dr_lib.report.comparison import page_of
 
 CLAIM = load_paper("simlm").claim("simlm-target-corpus-mlm-helps")
 
@@ -137,8 +137,8 @@ def test_labels_and_captions_are_escaped(record):
 
 
 def test_a_study_leads_to_the_notebook_that_runs_it():
-    assert page_of("simlm/table08") == "notebooks/simlm/table08_replace_rates"
-    assert page_of("dpr_paq/table01") == "notebooks/dpr_paq/table01_qa"
-    assert page_of("methods/pipeline-squad") == "notebooks/methods/pipeline"
-    assert page_of("your_corpus/mine") == "notebooks/your_corpus"
-    assert page_of("simlm/table99") is None and page_of(None) is None
+    assert notebook_of("simlm/table08") == "notebooks/simlm/table08_replace_rates.ipynb"
+    assert notebook_of("dpr_paq/table01") == "notebooks/dpr_paq/table01_qa.ipynb"
+    assert notebook_of("methods/pipeline-squad") == "notebooks/methods/pipeline.ipynb"
+    assert notebook_of("your_corpus/mine") == "notebooks/your_corpus.ipynb"
+    assert notebook_of("simlm/table99") is None and notebook_of(None) is None

@@ -22,8 +22,15 @@ PASSAGES = datasets.Dataset.from_dict(
     }
 )
 QUERIES = datasets.Dataset.from_dict({"id": ["q0", "q1"], "text": ["How are vectors <b>sorted</b>?", "other"]})
-QRELS = {"q0": {"p1": 1, "p2": 0}}
 EVIL = "\x1b[2J<script>alert(1)</script>\u202e end"
+
+
+def collection(**judged: list) -> Collection:
+    """The passages and queries with these judgements as the split test."""
+    columns = [datasets.Dataset.from_dict({name: [value] * 3}) for name, value in (("doc", ""), ("position", 0))]
+    passages = datasets.concatenate_datasets([PASSAGES, *columns], axis=1)
+    queries = QUERIES.add_column("answers", [[], []])
+    return Collection("t", "0" * 64, {}, passages, queries, {"test": datasets.Dataset.from_dict(judged)})
 
 
 def ranking(rows: list[int]) -> Ranking:
@@ -35,7 +42,8 @@ def ranking(rows: list[int]) -> Ranking:
 
 def cases(**runs: list[int]) -> str:
     rankings = {name: ranking(rows) for name, rows in runs.items()}
-    return cases_table([Case("q0", 0, 1)], rankings, QUERIES, PASSAGES, QRELS, caption="cases").data
+    searched = collection(query=["q0", "q0"], passage=["p1", "p2"], grade=[1, 0])
+    return cases_table([Case("q0", 0, 1)], rankings, searched, "test", "cases").data
 
 
 def answer(systems: int = 2, hits: int = 2, text: str = "The moon pulls the water of the sea.") -> Result:
@@ -91,12 +99,9 @@ def test_long_passages_are_cut_around_the_first_marked_word():
 
 @pytest.mark.parametrize("scale", ["laptop", "smoke"])
 def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch, record, scale):
-    columns = [datasets.Dataset.from_dict({name: [value] * 3}) for name, value in (("doc", ""), ("position", 0))]
-    passages = datasets.concatenate_datasets([PASSAGES, *columns], axis=1)
-    judged = datasets.Dataset.from_dict({"query": ["q0", "q1"], "passage": ["p1", "p2"], "grade": [1, 1]})
-    collection = Collection("t", "0" * 64, {}, passages, QUERIES.add_column("answers", [[], []]), {"test": judged})
+    searched = collection(query=["q0", "q1"], passage=["p1", "p2"], grade=[1, 1])
     lines = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
-    monkeypatch.setattr(tables, "collection_of", lambda record, place: collection)
+    monkeypatch.setattr(tables, "collection_of", lambda record, place: searched)
     monkeypatch.setattr(tables, "ranking_of", lambda record: lines[record.label])
     more = {"query_ids": ["q0", "q1"], "recipe": {"evaluation": {"split": "test"}}, "scale": scale}
     made = [record(label, values, "R@1", **more) for label, values in (("old", [0, 1]), ("<new>", [1, 1]))]
