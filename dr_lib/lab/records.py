@@ -95,6 +95,11 @@ class Record(Settings):
         return Scores.from_dict(self.scores, where=self.file_name)
 
     @property
+    def trained_on(self) -> dict[str, Any]:
+        """Facts of the collection that the models learned from: the one that was searched, unless another is named."""
+        return self.data.get("trained_on", self.data["collection"])
+
+    @property
     def query_ids(self) -> Sequence[str]:
         """The queries, in the order of `per_query`."""
         return self.measured.query_ids
@@ -198,10 +203,10 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "unnamed"
 
 
-def training_log(file: Path, points: int = 50) -> dict[str, Any]:
-    """Totals of a training from its `log.json`, and its curve thinned to about so many evenly spaced rows, the last one kept."""
+def training_log(file: Path) -> dict[str, Any]:
+    """Totals of a training from its `log.json`, and its curve thinned to about 50 evenly spaced rows, the last one kept."""
     log = TrainLog.load(file)
-    chosen = np.unique(np.linspace(0, max(len(log.rows) - 1, 0), min(points, len(log.rows))).round().astype(int))
+    chosen = np.unique(np.linspace(0, max(len(log.rows) - 1, 0), min(50, len(log.rows))).round().astype(int))
     curve = {name: [round(value, 6) for value in log.column(name)[chosen].tolist()] for name in log.names}
     return {name: value for name, value in log.as_dict().items() if name != "rows"} | {"curve": curve}
 
@@ -210,13 +215,11 @@ def training_log(file: Path, points: int = 50) -> dict[str, Any]:
 
 EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
 """Names of the folders that an export of several models makes."""
-SAVED = {"retriever": ("dense.json",), "re-ranker": ("cross_encoder.json", "late_interaction.json")}
+SAVED = {"dense.json": "retriever", "cross_encoder.json": "re-ranker", "late_interaction.json": "re-ranker"}
 TRAIN = "Run the notebook or study that made it on this machine; its finished stages stay in the cache."
 
 
-def find_record(
-    study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop", folder: Path | None = None
-) -> Record:
+def find_record(study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop") -> Record:
     """The record of this machine with these names; of several seeds the first, of several runs with it the newest.
 
     Args:
@@ -224,21 +227,18 @@ def find_record(
         label: the configuration; None where the study has one only.
         seed: the seed; None takes the lowest.
         scale: name of the scale.
-        folder: where records lie, default `live_folder(scale)`.
 
     Raises:
         InputError: no such record, or several labels to choose from.
     """
-    records = load_records(folder or live_folder(scale), study)
+    records = load_records(live_folder(scale), study)
     found = [record for record in records if label in (None, record.label) and seed in (None, record.seed)]
-    labels = list(dict.fromkeys(record.label for record in found))
-    if len(labels) != 1:
-        known = ", ".join(repr(one) for one in dict.fromkeys(record.label for record in records))
-        problem = "no record of these names" if not labels else "several configurations"
+    if len({record.label for record in found}) != 1:
+        known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
+        problem = "several configurations" if found else "no record of these names"
         fix = f"Name one with --label; there are: {known}." if known else f"Name another scale (--scale), or: {TRAIN}"
         raise InputError(problem, where=f"{study} at {scale}", fix=fix)
-    lowest = min(record.seed for record in found)
-    return max((record for record in found if record.seed == lowest), key=lambda record: record.created)
+    return max(found, key=lambda record: (-record.seed, record.created))
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
@@ -257,13 +257,17 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
     """
     if name := record.recipe.get("retriever"):
         return {"retriever": find_encoder(name)}
-    found = stage_folder(record, "retriever", cache)
-    models = {"retriever": found / "model"}
-    if (found / "passage_model").is_dir():
-        models = {"query-encoder": found / "model", "passage-encoder": found / "passage_model"}
+    models = sides(stage_folder(record, "retriever", cache))
     if record.recipe.get("final") == "reranker":
         models["re-ranker"] = stage_folder(record, record.recipe["reranking"].get("by", "cross_encoder"), cache) / "model"
     return models
+
+
+def sides(trained: Path) -> dict[str, Path]:
+    """The models in the folder of a training by what they are: one for both sides, or one for each."""
+    if (trained / "passage_model").is_dir():
+        return {"query-encoder": trained / "model", "passage-encoder": trained / "passage_model"}
+    return {"retriever": trained / "model"}
 
 
 def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
@@ -277,11 +281,11 @@ def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
     if key is None:
         known = ", ".join(sorted(record.keys))
         raise InputError(f"the run has no stage {name!r}", where=record.file_name, fix=f"It has: {known}.")
-    places = [path for path in root.glob(f"*-{key[:16]}") if path.is_dir()]
-    if not places:
+    folder = next((path for path in root.glob(f"*-{key[:16]}") if path.is_dir()), None)
+    if folder is None:
         raise InputError(f"its {name} (key {key[:16]}) is not in {root}", where=record.file_name, fix=TRAIN)
-    cache.check(places[0])
-    return places[0]
+    cache.check(folder)
+    return folder
 
 
 def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
@@ -307,8 +311,8 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     if place.is_file():
         record = load_record(place)
         return models_of(record, cache), record
-    for kind, settings in SAVED.items():
-        if any((place / file).is_file() for file in settings):
+    for file, kind in SAVED.items():
+        if (place / file).is_file():
             return {kind: place}, None
     exported = {kind: place / kind for kind in EXPORTED if (place / kind).is_dir()}
     if "retriever" in exported or {"query-encoder", "passage-encoder"} <= exported.keys():
@@ -324,15 +328,13 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
 
 
 def _git(*arguments: str) -> str | None:
-    if not (places.project_root() / ".git").exists():
+    root = places.project_root()
+    if not (root / ".git").exists():
         return None
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=places.project_root(), capture_output=True, text=True, timeout=20, check=True
-        )
+        return subprocess.check_output(["git", *arguments], cwd=root, stderr=subprocess.DEVNULL, text=True, timeout=20).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def commit() -> dict[str, str | bool | None]:

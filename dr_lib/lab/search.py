@@ -251,8 +251,7 @@ def collection_of(record: Record, cache: Cache | None = None, place: str | None 
         InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA` to the folder above
             it), or it has changed since.
     """
-    spec, data = CollectionSettings(**record.recipe["collection"]), record.data
-    expected = data.get("trained_on", data["collection"])["digest"]
+    spec, expected = CollectionSettings(**record.recipe["collection"]), record.trained_on["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
         collection = open_sample(spec.model_copy(update={"name": one}))

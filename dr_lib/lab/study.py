@@ -5,6 +5,7 @@ lose the others; runs beyond the budget are listed, and the next call continues 
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
 from dr_lib.lab.cluster import COUNTED, TURNS, cluster_of_environment
 from dr_lib.lab.pipeline import Pipeline
-from dr_lib.lab.recipe import CollectionSettings, Recipe
+from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import TRAINED, Record, commit, live_folder, load_records, training_log
 from dr_lib.stages import Cache, Data, Estimates, Stage, now, spell_seconds
 from dr_lib.training import machine
@@ -119,10 +120,10 @@ def _record(run: Run, scores: Scores, **facts: Any) -> Record:
 
 def versions_of(manifests: Any) -> dict[str, str]:
     """Versions that the stages were built with; "a and b" where some stages were built with another one."""
-    merged: dict[str, set[str]] = {}
+    merged = defaultdict(set)
     for manifest in manifests:
         for name, version in manifest["versions"].items():
-            merged.setdefault(name, set()).add(version)
+            merged[name].add(version)
     return {name: " and ".join(sorted(found)) for name, found in sorted(merged.items())}
 
 
@@ -189,12 +190,9 @@ class InThisProcess(Executor):
     """Runs each call at once: the executor of a study that was given none."""
 
     def submit(self, fn: Any, /, *args: object, **kwargs: object) -> Future:
-        """Call `fn` now; the future returned is done. Ctrl-C and the like are not caught."""
+        """Call `fn` now; the future returned is done."""
         future: Future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
+        future.set_result(fn(*args, **kwargs))
         return future
 
 
@@ -209,7 +207,6 @@ class Study:
         minutes: time budget of one call of `run`; None for no limit.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or `lab.Cluster` for machines;
             None takes the cluster that `DR_CLUSTER` names, else runs one after the other in this process.
-        at_once: how many runs may be under way with an executor; default its number of workers, else one.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
         progress: whether to show a progress bar.
@@ -224,7 +221,6 @@ class Study:
         scale: str = "laptop",
         minutes: float | None = None,
         executor: Executor | None = None,
-        at_once: int | None = None,
         cache: Cache | None = None,
         records: Path | None = None,
         progress: bool = True,
@@ -233,7 +229,8 @@ class Study:
             raise InputError("nothing to run", where=name, fix="Give at least one recipe and one seed.")
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
         self.executor = executor or cluster_of_environment() or InThisProcess()
-        self.at_once = at_once or _room(self.executor)
+        client = getattr(self.executor, "_client", None)  # Dask's own executor does not say how many calls it takes at a time
+        self.at_once = max(1, len(client.nthreads())) if client else getattr(self.executor, "_max_workers", None) or 1
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
         self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
@@ -246,7 +243,8 @@ class Study:
         """
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
         ends = {run: Pipeline(run.recipe).evaluation for run in self.planned}
-        earlier = {_made_from(one): one for one in load_records(self.folder, self.name)}
+        records = load_records(self.folder, self.name)
+        earlier = {(one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records}
         result, waiting = StudyResult(), []
         for run, end in ends.items():  # a record made from exactly the same stages is taken as it is
             if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
@@ -262,14 +260,18 @@ class Study:
                     left = self._expect([ends[one] for one in waiting])
                     bar.set_postfix_str(f"{run.name}, {f'{left} left' if left else 'time unknown yet'}")
                     waiting.remove(run)
-                    try:
-                        under_way[self.executor.submit(execute, run, self.cache)] = run
-                    except Exception as error:  # a pool that broke: keep what the other runs have left
-                        result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
+                    under_way[self._submit(run)] = run
                 if not under_way:
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    self._collect(under_way.pop(future), future, result)
+                    run = under_way.pop(future)
+                    try:
+                        record = future.result()
+                    except Exception as error:
+                        result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
+                    else:
+                        record.save(self.folder)
+                        result.records.setdefault(run.label, {})[record.seed] = record
                     bar.update()
         result.pending = [(run.label, run.recipe.seed) for run in waiting]
         if waiting:
@@ -303,25 +305,14 @@ class Study:
         here = f"; {need} here, judging by earlier stages" if (need := self._expect(ends)) else ""
         tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")
 
-    def _collect(self, run: Run, future: Future, result: StudyResult) -> None:
+    def _submit(self, run: Run) -> Future:
+        """The future of a run; one that has failed where it cannot even be begun, so that what the others leave is kept."""
         try:
-            record = future.result()
+            return self.executor.submit(execute, run, self.cache)
         except Exception as error:
-            result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
-        else:
-            record.save(self.folder)
-            result.records.setdefault(run.label, {})[record.seed] = record
-
-
-def _room(executor: Executor) -> int:
-    """How many calls an executor takes at a time."""
-    if client := getattr(executor, "_client", None):  # Dask's own executor does not say
-        return max(1, len(client.nthreads()))
-    return getattr(executor, "_max_workers", None) or 1
-
-
-def _made_from(record: Record) -> tuple[str, int, str, str]:
-    return record.label, record.seed, record.keys["evaluation"], record.recipe_digest
+            failed: Future = Future()
+            failed.set_exception(error)
+            return failed
 
 
 # Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------
@@ -389,42 +380,33 @@ def zero_shot(
     recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
     if isinstance(collections, str | Path):
         raise InputError("one name where a list is expected", where="collections", fix="Give a list of names.")
-    named = collections if isinstance(collections, Mapping) else {Path(one).name: str(one) for one in collections}
-    searched = {shown: _settings(one) for shown, one in named.items()}
+    searched = collections if isinstance(collections, Mapping) else {Path(one).name: str(one) for one in collections}
     if not recipes or not searched:
         raise InputError("nothing to run", where=name, fix="Give at least one recipe and one collection.")
     found, studies = ZeroShot(), {}
     for shown, where in searched.items():
-        changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1)}
+        changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1), "on": where}
         changes = {f"evaluation__{key}": value for key, value in changes.items()}
-        labelled = {label: elsewhere(recipe, where).with_(**changes) for label, recipe in recipes.items()}
+        labelled = {label: _on_its_split(recipe.with_(**changes)) for label, recipe in recipes.items()}
         baseline = {BM25: next(iter(labelled.values())).with_(evaluation__kind="bm25")} if bm25 else {}
         studies[shown] = study = Study(name, baseline | labelled, seeds, **options)
         study.planned = [run for run in study.planned if run.label not in baseline or run.recipe.seed == seeds[0]]
         for recipe in (baseline | labelled).values():
             Pipeline(recipe)  # refuses now what cannot be run
     deadline = time.monotonic() + 60 * minutes if minutes is not None else None
+    failures = {}
     for shown, study in studies.items():
         study.minutes = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
         try:
             found.results[shown] = study.run()
         except StudyError as error:
-            found.results[shown] = error.result
-    results = found.results.items()
-    failures = {(f"{label} on {shown}", seed): said for shown, one in results for (label, seed), said in one.failures.items()}
+            failures |= {(f"{label} on {shown}", seed): said for (label, seed), said in error.result.failures.items()}
     if failures:
         raise StudyError(StudyResult(failures=failures))
     return found
 
 
-def elsewhere(recipe: Recipe, where: CollectionSettings) -> Recipe:
-    """The recipe evaluated on another collection: on its own split of queries, or on the only one that there is."""
-    splits = open_sample(where).splits
-    split = recipe.evaluation.split if recipe.evaluation.split in splits or len(splits) != 1 else splits[0]
-    return recipe.with_(evaluation__on=where.model_dump(mode="json"), evaluation__split=split)
-
-
-def _settings(one: Any) -> CollectionSettings:
-    if isinstance(one, CollectionSettings):
-        return one
-    return CollectionSettings(**({"name": str(one)} if isinstance(one, str | Path) else one))
+def _on_its_split(recipe: Recipe) -> Recipe:
+    """The recipe on the only split of judged queries that its collection has, where it lacks the recipe's own."""
+    splits = open_sample(recipe.evaluation.on).splits
+    return recipe.with_(evaluation__split=splits[0]) if len(splits) == 1 else recipe

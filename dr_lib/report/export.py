@@ -27,7 +27,6 @@ TEMPLATE = Path(__file__).with_name("card.md")
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
 IDENTITY = "torch.nn.modules.linear.Identity"  # what sentence-transformers calls an activation that changes nothing
 POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-TEXT, TITLE = '"The moon pulls the water of the sea."', '"Tides"'
 
 
 def export(
@@ -157,70 +156,38 @@ def card(
         record: of the run that trained it, if it is known.
         collection: what it was trained on: its licence, and who wrote its queries where it was a model.
     """
-    settings, ranks = model.settings, isinstance(model, CrossEncoder)
-    if ranks:
-        passage = '"Tides: The moon pulls the water of the sea."' if settings.title else TEXT
-        facts = {"score": "one logit, higher for a better passage", "longest pair, pieces": settings.length}
-    else:
-        joined = '"Tides The moon pulls the water of the sea."'
-        passage = {"pair": f"{TITLE}, {TEXT}", "joined": joined, "none": TEXT}[settings.title]
-        pooled = {"cls": "the state at the first position", "mean": "the mean of all states"}[settings.pooling]
-        facts = {
-            "a vector is": pooled + (", through a linear layer and LayerNorm" if settings.projection else ""),
-            "numbers in it": model.encoder.config.hidden_size,
-            "compared by": "cosine (vectors have length 1)" if settings.normalise else "inner product",
-            "longest passage, pieces": settings.passage_length,
-            "longest query in training, pieces": settings.query_length,
-        }
-    task, made_from = "text-ranking" if ranks else "sentence-similarity", {}
-    if record:
-        data = record.data.get("trained_on", record.data["collection"])
-        made_from = {"datasets": [plain(data["name"])], "base_model": plain(record.data["base"]["name"])}
-    about = ModelCardData(
-        library_name="sentence-transformers",
-        pipeline_tag=task,
-        license="other",
-        license_name="see-licences-below",
-        tags=["sentence-transformers", "transformers", "dense-retrieval"],
-        **made_from,
-    )
-    values = {"name": name, "task": task, "settings": settings, "passage": passage, "facts": facts, "record": record}
+    task = "text-ranking" if isinstance(model, CrossEncoder) else "sentence-similarity"
+    about: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": task}
+    values = {"name": name, "task": task, "model": model, "settings": model.settings, "record": record}
     values |= {"licence": collection.licence if collection else UNKNOWN}
     values |= {"questions_by": collection.info.get("questions", "") if collection else ""}
     values |= {"references": references(record.recipe["objective"]["name"] if record else "")}
-    return write_card(TEMPLATE, about, values | _origin(record))
+    if record:
+        about |= {"datasets": [plain(record.trained_on["name"])], "base_model": plain(record.data["base"]["name"])}
+        values |= {"recipe": record.recipe, **made_on(record.machine, record.commit)}
+        values |= {"scores": {f"{one}, %": spell(mean_intervals({"": [record]}, one)[""]) for one in record.means}}
+    return write_card(TEMPLATE, about, values)
 
 
-def write_card(template: Path, about: ModelCardData, values: dict[str, Any]) -> ModelCard:
-    """A card of a template, which gets the functions that make Markdown of values."""
+def write_card(template: Path, about: dict[str, Any], values: dict[str, Any]) -> ModelCard:
+    """A card of a template, which gets the functions that make Markdown of values.
+
+    Args:
+        template: the file.
+        about: what the front matter of this card has besides licence and tags.
+        values: what the template names; `recipe` is shown as YAML.
+    """
+    tags = ["sentence-transformers", "transformers", "dense-retrieval", *about.pop("tags", [])]
+    data = ModelCardData(license="other", license_name="see-licences-below", tags=tags, **about)
+    values |= {"recipe": yaml.safe_dump(values.get("recipe"), sort_keys=False, allow_unicode=True)}
     markup = {"plain": plain, "fence": _fence, "rows": _rows}
-    return ModelCard.from_template(about, template_path=str(template), **values, **markup)
+    return ModelCard.from_template(data, template_path=str(template), **values, **markup)
 
 
 def made_on(facts: dict[str, Any], commit: dict[str, Any]) -> dict[str, str]:
     """Machine and commit as a card names them."""
     machine = ", ".join([str(facts.get("cpu")), *(facts.get("gpus") or [])])
     return {"machine": machine, "commit": f"{commit.get('id')}{' with changes' if commit.get('changed') else ''}"}
-
-
-def _origin(record: Record | None) -> dict[str, Any]:
-    """What the card says of a run: a table of facts, the whole recipe, the scores."""
-    if record is None:
-        return {}
-    data = record.data.get("trained_on", record.data["collection"])
-    facts = {
-        "pre-training": record.recipe["objective"]["name"],
-        "base model": record.data["base"]["name"],
-        "collection": data["name"],
-        "digest of the collection": data["digest"],
-        "passages": data["passages"],
-        "training queries": data["train_queries"],
-        "seed": record.seed,
-        **made_on(record.machine, record.commit),
-        "made": record.created,
-    }
-    scores = {f"{name}, %": spell(mean_intervals({"": [record]}, name)[""]) for name in record.means}
-    return {"origin": facts, "scores": scores, "recipe": yaml.safe_dump(record.recipe, sort_keys=False, allow_unicode=True)}
 
 
 def references(method: str) -> str:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, write_text
 from dr_lib.lab import Cache, Pipeline, Recipe, Stage, commit
 from dr_lib.lab.pipeline import check_length
+from dr_lib.lab.records import sides
 from dr_lib.models import EXTRA_FILE, DenseEncoder
 from dr_lib.report.export import check_free, made_on, references, write_card, write_modules
 from dr_lib.training import TrainLog, machine
@@ -61,9 +62,8 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
         log = cache.root / f"{made.name}.partial" / "log.json"
         step = TrainLog.load(log).step if log.is_file() else 0
         raise TimeIsUpError(f"time is up at step {step:,} of {recipe.pretraining.steps:,}: the same command goes on")
-    sides = {"query-encoder": "model", "passage-encoder": "passage_model"}
-    two = (done / "passage_model").is_dir()
-    folders = {target / side: done / name for side, name in sides.items()} if two else {target: done / "model"}
+    models = sides(done)
+    folders = {target / side if len(models) > 1 else target: model for side, model in models.items()}
     for folder, source in folders.items():
         _write(source, folder, pipeline, TrainLog.load(done / "log.json"))
     return list(folders)
@@ -104,9 +104,9 @@ def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None
         shutil.copytree(model, draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
         write_modules(DenseEncoder.from_pretrained(model, **recipe.layout.model_dump(), pooling=recipe.pooling), draft)
         log.save(draft / "log.json")
-        text = yaml.safe_dump(_part(recipe), sort_keys=False, allow_unicode=True)
-        write_text(draft / "recipe.yaml", text)
-        _card(pipeline, log, text, (model / EXTRA_FILE).is_file()).save(draft / "README.md")
+        read = _part(recipe)
+        write_text(draft / "recipe.yaml", yaml.safe_dump(read, sort_keys=False, allow_unicode=True))
+        _card(pipeline, log, read, (model / EXTRA_FILE).is_file()).save(draft / "README.md")
 
 
 def _part(recipe: Recipe) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _part(recipe: Recipe) -> dict[str, Any]:
     return values if chosen.materials() else {key: value for key, value in values.items() if key in READ}
 
 
-def _card(pipeline: Pipeline, log: TrainLog, recipe: str, beside: bool) -> ModelCard:
+def _card(pipeline: Pipeline, log: TrainLog, recipe: dict[str, Any], beside: bool) -> ModelCard:
     method, base, corpus = pipeline.recipe.objective.name, pipeline.base, pipeline.corpus
     facts = {
         "pre-training": method,
@@ -130,13 +130,7 @@ def _card(pipeline: Pipeline, log: TrainLog, recipe: str, beside: bool) -> Model
         "seed": pipeline.recipe.seed,
         **made_on(machine.machine_facts(), commit()),
     }
-    about = ModelCardData(
-        library_name="transformers",
-        pipeline_tag="fill-mask",
-        license="other",
-        license_name="see-licences-below",
-        tags=["sentence-transformers", "transformers", "dense-retrieval", "pre-training"],
-    )
+    about = {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["pre-training"]}
     values = {"name": f"{base.name}, pre-trained by {method} on {corpus.name}", "method": method, "facts": facts}
     values |= {"recipe": recipe, "references": references(method), "licence": corpus.licence}
     values |= {"beside": EXTRA_FILE if beside else ""}

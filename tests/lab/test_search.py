@@ -185,16 +185,16 @@ def test_a_collection_is_found_in_the_folder_that_a_notebook_was_given(run):
     assert found.digest == record.data["collection"]["digest"]
 
 
-def test_the_newest_run_of_the_lowest_seed_is_found(run, tmp_path):
+def test_the_newest_run_of_the_lowest_seed_is_found(run):
     record = run[0]
     for seed, created, key in [(0, "2099-01-01", "a" * 64), (1, "2100-01-01", "b" * 64)]:
         recipe = record.recipe | {"seed": seed}
         changed = {"seed": seed, "recipe": recipe, "recipe_digest": json_digest(recipe), "created": created}
         changed["keys"] = record.keys | {"evaluation": key}
-        record.model_copy(update=changed).save(tmp_path / "records")
-    record.save(tmp_path / "records")
-    assert lab.find_record("tests/search", folder=tmp_path / "records").created == "2099-01-01"
-    assert lab.find_record("tests/search", seed=1, folder=tmp_path / "records").created == "2100-01-01"
+        record.model_copy(update=changed).save(lab.live_folder("laptop"))
+    record.save(lab.live_folder("laptop"))
+    assert lab.find_record("tests/search").created == "2099-01-01"
+    assert lab.find_record("tests/search", seed=1).created == "2100-01-01"
 
 
 def test_labels_to_choose_from_are_named(run):

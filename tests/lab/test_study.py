@@ -213,8 +213,8 @@ def test_an_executor_keeps_the_failures_apart_too(study, broken):
     assert list(error.value.result.failures) == [("broken", 0)] and count(error.value.result) == 2
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 3), ({"at_once": 2}, 2)])
-def test_so_many_runs_are_under_way_at_once(study, monkeypatch, options, most):
+@pytest.mark.parametrize("most", [2, 3])
+def test_so_many_runs_are_under_way_at_once(study, monkeypatch, most):
     under_way, seen = [], []
 
     def execute(run, cache):
@@ -225,8 +225,8 @@ def test_so_many_runs_are_under_way_at_once(study, monkeypatch, options, most):
         raise RuntimeError("enough")
 
     monkeypatch.setattr("dr_lib.lab.study.execute", execute)
-    with ThreadPoolExecutor(3) as pool, pytest.raises(StudyError):
-        study(seeds=[0, 1, 2, 3], executor=pool, **options).run()
+    with ThreadPoolExecutor(most) as pool, pytest.raises(StudyError):
+        study(seeds=[0, 1, 2, 3], executor=pool).run()
     assert len(seen) == 8 and max(seen) <= most
 
 

@@ -33,6 +33,7 @@ def record():
         }
         one = SimpleNamespace(**(facts | more))
         one.per_query = one.measured.per_query
+        one.trained_on = one.data.get("trained_on", one.data["collection"])
         return one
 
     return make
