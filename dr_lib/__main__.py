@@ -151,8 +151,7 @@ def try_folder(options: argparse.Namespace) -> None:
     check_queries(options.ask, 1)
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
-    watching = Progress(options.minutes, sys.stderr)
-    given = {"scale": options.scale, "minutes": options.minutes, "watching": watching}
+    given = {"scale": options.scale, "minutes": options.minutes, "watching": Progress(options.minutes, sys.stderr)}
     try:
         with Path(os.devnull).open("w") as quiet, redirect_stderr(quiet), redirect_stdout(quiet):  # one line of progress, no bars
             compared = report.compare(options.collection, options.system, **given)
@@ -212,16 +211,12 @@ def pretrain_base(options: argparse.Namespace) -> int:
     """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
     import yaml
 
-    from dr_lib.lab import CollectionSettings, Recipe
+    from dr_lib.lab import Recipe
     from dr_lib.report import TimeIsUpError, pretrain
 
-    recipe = Recipe(
-        collection=CollectionSettings(name=options.collection, allow_duplicates=True),
-        base=options.base,
-        objective=options.objective,
-        pretraining={"steps": options.steps},
-    )
-    recipe = recipe.with_(**{key: yaml.safe_load(value) for key, value in options.parameter})
+    recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
+    changes = {key: yaml.safe_load(value) for key, value in options.parameter}
+    recipe = recipe.with_(pretraining__steps=options.steps).with_(**changes)
     try:
         print("\n".join(str(path) for path in pretrain(recipe, options.to, minutes=options.time_budget)))
     except TimeIsUpError as unfinished:
@@ -245,8 +240,7 @@ def verify_record(options: argparse.Namespace) -> int:
     """rebuild a run from its record and certify whether it comes out again"""
     from dr_lib.lab.verify import GOOD, certificate_lines, verify
 
-    given = {"margin": options.margin / 100, "collection": options.collection, "to": options.to}
-    certificate = verify(options.record, **given)
+    certificate = verify(options.record, margin=options.margin / 100, collection=options.collection, to=options.to)
     print("\n".join(certificate_lines(certificate)))
     return 0 if certificate["outcome"] in GOOD else 1
 

@@ -24,7 +24,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from importlib.metadata import version as installed
@@ -184,7 +184,7 @@ def _definition(node: ast.stmt) -> tuple[str, list[tuple[str, ...]]]:
 class Data:
     """A file or folder that was there before, or a model on a hub: it counts by its content, never by its place."""
 
-    place: str
+    place: str = field(compare=False)
     digest: str
 
     @classmethod

@@ -78,13 +78,6 @@ class Checkpoint:
     pooling: str | None = None
     fresh_head: bool = False
 
-    def same_tokenizer(self, other: "Checkpoint") -> bool:
-        """Whether tokens made for one can be read by the other."""
-        mine, theirs = self.tokenizer, other.tokenizer
-        if isinstance(mine, Data) and isinstance(theirs, Data):
-            return mine.digest == theirs.digest
-        return mine == theirs
-
     def facts(self) -> dict[str, Any]:
         """The facts that a record keeps."""
         made = isinstance(self.model, Part)

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,6 @@ def run_notebooks(
     jobs: int | None = None,
     threads: int = 1,
     to: Path | None = None,
-    progress: bool = True,
 ) -> int:
     """Execute notebooks and put the results where the book is built from.
 
@@ -53,7 +53,6 @@ def run_notebooks(
         jobs: notebooks at a time; default processor cores divided by `threads`.
         threads: threads of each notebook (`DR_THREADS`).
         to: folder of the executed notebooks, default `_build/executed`; their place below `notebooks` is kept.
-        progress: show a bar.
 
     Returns:
         0 if every notebook ran, 1 otherwise.
@@ -68,7 +67,7 @@ def run_notebooks(
     started, states = time.perf_counter(), Counter()
     under_way: set[subprocess.Popen] = set()
     workers = jobs or max(1, machine.allowed_cores() // threads)
-    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook", disable=not progress) as bar:
+    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook") as bar:
         options = settings, parameters, threads, target, inputs, under_way
         runs = [pool.submit(run_notebook, notebook, *options) for notebook in notebooks]
         try:
@@ -231,13 +230,12 @@ def environment(threads: int) -> dict[str, str]:
 
 def failure(output: Path, log: Path, status: int) -> str:
     """Which cell failed and how, from the partly executed notebook; the end of the log if that shows no error."""
-    try:
-        cells = json.loads(output.read_text(encoding="utf-8"))["cells"]
-    except (OSError, ValueError, KeyError):
-        cells = []
+    cells = []
+    with suppress(InputError):  # never begun, or cut off while it was written
+        cells = read_json(output)["cells"]
     for cell in cells:
         for shown in cell.get("outputs", []):
-            if shown.get("output_type") == "error":
-                return f"cell [{cell.get('execution_count')}]: {shown['ename']}: {shown['evalue']}"
+            if shown["output_type"] == "error":
+                return f"cell [{cell['execution_count']}]: {shown['ename']}: {shown['evalue']}"
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
     return f"papermill ended with status {status}: {last[0]}"

@@ -111,13 +111,9 @@ def records_for(study: str | None, scale: str | None = None) -> list[Record]:
     for name in [scale] if scale else SCALES:
         records = load_records(recorded_folder(name), study) if study else []
         if records:
-            digest, _ = Counter(_collection(record) for record in records).most_common(1)[0]
-            return [record for record in records if _collection(record) == digest]
+            digest, _ = Counter(record.data["collection"]["digest"] for record in records).most_common(1)[0]
+            return [record for record in records if record.data["collection"]["digest"] == digest]
     return []
-
-
-def _collection(record: Record) -> str:
-    return record.data["collection"]["digest"]
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
@@ -129,14 +125,11 @@ def evidence(records: Sequence[Record]) -> dict[str, Any]:
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     """The ledger as text: one line a claim, and the count of each state at the end."""
-    lines = [f"{_state(entry):>28}  {entry['claim']} ({entry['source']}){_where(entry)}" for entry in entries]
-    counts = Counter(_state(entry) for entry in entries)
-    return [*lines, "", ", ".join(f"{state}: {count}" for state, count in counts.most_common())]
-
-
-def _state(entry: dict[str, Any]) -> str:
-    """The state; of one seed also which way it leans."""
-    return f"one seed, {entry['leans']}" if entry["state"] == "one seed" else entry["state"]
+    # of one seed also which way it leans
+    states = [f"one seed, {entry['leans']}" if entry["state"] == "one seed" else entry["state"] for entry in entries]
+    claims = (f"{entry['claim']} ({entry['source']}){_where(entry)}" for entry in entries)
+    lines = [f"{state:>28}  {claim}" for state, claim in zip(states, claims, strict=True)]
+    return [*lines, "", ", ".join(f"{state}: {count}" for state, count in Counter(states).most_common())]
 
 
 def _where(entry: dict[str, Any]) -> str:

@@ -321,7 +321,7 @@ class Pipeline:
 
     def _tokens_for_scoring(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
         """Queries and passages in the cross-encoder's tokens: the base model's where both tokenizers agree."""
-        by = self.base if self.reader.same_tokenizer(self.base) else self.reader
+        by = self.base if self.reader.tokenizer == self.base.tokenizer else self.reader
         return self.queries(split, collection, by), self.passages(collection, by)
 
     def scoring_work(self, pairs: int) -> float:
@@ -443,7 +443,7 @@ class Pipeline:
         scorer = self.cross_encoder_on(self.bm25_negatives, self.first_retriever, loss, seed)
         queries, passages = self._tokens_for_scoring("train", self.collection)
         if options.pool != "train":
-            same = self.reader.same_tokenizer(self.base)
+            same = self.reader.tokenizer == self.base.tokenizer
             queries = pool if same else materials.text_tokens(pool, self.reader.tokenizer)
         scores = retrieval.candidate_scores(scorer, queries, passages, found).costs(self.scoring_work(size * options.depth))
         chosen = options.model_dump(include={"pool", "s_pos", "s_neg", "probability"})

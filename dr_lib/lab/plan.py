@@ -7,7 +7,7 @@ guess of the true ones. Page of the book: ideas/statistics.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -114,12 +114,11 @@ def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: di
 
 def _beyond(option: Sweep, chosen: dict[str, Sweep]) -> Sweep:
     """A sweep without what is chosen already."""
+    gain = sum(option.claims.values())
     if (before := chosen.get(option.study)) is None:
-        return Sweep(**vars(option) | {"gain": sum(option.claims.values())})
-    runs = tuple(run for run in option.runs if run not in before.runs)
-    seconds = option.seconds - before.seconds
-    gain = sum(option.claims.values()) - sum(before.claims.values()) if seconds > 0 else 0.0
-    return Sweep(**vars(option) | {"runs": runs, "seconds": seconds, "gain": gain})
+        return replace(option, gain=gain)
+    runs, seconds = tuple(run for run in option.runs if run not in before.runs), option.seconds - before.seconds
+    return replace(option, runs=runs, seconds=seconds, gain=gain - sum(before.claims.values()) if seconds > 0 else 0.0)
 
 
 def _typical(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ book share the ids of their queries, which lie once for each collection and spli
 import json
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -157,6 +158,14 @@ def load_records(folder: Path, study: str | None = None) -> list[Record]:
     records = [load_record(path) for path in sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))]
     chosen = [record for record in records if study in (None, record.study)]
     return sorted(chosen, key=lambda record: (record.study, record.label, record.seed, record.created))
+
+
+def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
+    """Records in groups, in the order in which these occur; `by` is the field that a group shares, such as "label"."""
+    groups = defaultdict(list)
+    for record in records:
+        groups[getattr(record, by)].append(record)
+    return dict(groups)
 
 
 def live_folder(scale: str) -> Path:

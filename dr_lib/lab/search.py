@@ -163,8 +163,8 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
     """
     is_record = names_record(source)
     dense: dict[str, dict[str, Path]] = {}
-    for place in [*([Path(source)] if is_record else []), *models]:
-        found, record = open_models(Path(place))
+    for place in map(Path, [*([source] if is_record else []), *models]):
+        found, record = open_models(place)
         if "re-ranker" in found and len(found) == 1:
             fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
@@ -188,8 +188,8 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
     sides = [Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder")]
     for folder in sides:
-        if not (folder / "modules.json").is_file():
-            check_model(folder)
+        if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
+            raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
     query_side, passage_side = sides
     vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
     encoder = open_encoder(query_side, device=machine.device())
@@ -218,25 +218,13 @@ def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callabl
     passages = TokenStore.open(cache.get(passage_tokens) / "store")
 
     def search(first: System, queries: Sequence[str], k: int) -> Ranking:
-        ranking = first(queries, max(k, CANDIDATES))
+        ranking, rows = first(queries, max(k, CANDIDATES)), datasets.Dataset.from_dict({"text": list(queries)})
         with tempfile.TemporaryDirectory() as name:
-            crossing = scorer.crossing(query_store(queries, scorer, Path(name)), passages)
-            found = retrieval.rerank(scorer, ranking, crossing, top=max(k, CANDIDATES), progress=False)
+            store = TokenStore.build(rows, scorer.tokenizer, Path(name) / "queries", columns=("text",), progress=False)
+            found = retrieval.rerank(scorer, ranking, scorer.crossing(store, passages), top=max(k, CANDIDATES), progress=False)
         return Ranking(found.query_ids, found.rows[:, :k], found.scores[:, :k])
 
     return search
-
-
-def query_store(queries: Sequence[str], model: retrieval.Scorer, folder: Path) -> TokenStore:
-    """The queries as tokens of a model's tokenizer."""
-    rows = datasets.Dataset.from_dict({"text": list(queries)})
-    return TokenStore.build(rows, model.tokenizer, folder / "queries", columns=("text",), progress=False)
-
-
-def check_model(folder: Path) -> None:
-    """Raise `InputError` unless a folder holds a dense encoder that was saved here."""
-    if not (folder / "dense.json").is_file():
-        raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
 
 
 def collection_of(record: Record, cache: Cache | None = None, place: str | None = None) -> Collection:

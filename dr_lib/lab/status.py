@@ -4,17 +4,18 @@ Page of the book: reference/status.
 """
 
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
-from dr_lib.lab.records import Record, commits_since, load_records
+from dr_lib.lab.records import Record, commits_since, grouped, load_records
 from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 from dr_lib.training import DistilledBiEncoder
 
@@ -47,10 +48,7 @@ def scale_folders(root: Path) -> list[Path]:
 
 def study_lines(records: Sequence[Record], own: Mapping[str, Mapping[Path, int]]) -> Iterator[str]:
     """A line a study: its records, the size of the stages that no other study uses, when the newest was made, and by what code."""
-    studies: dict[str, list[Record]] = {}
-    for record in records:
-        studies.setdefault(record.study, []).append(record)
-    for study, made in studies.items():
+    for study, made in grouped(records, "study").items():
         scales = ", ".join(dict.fromkeys(record.scale for record in made))
         size = f", {sum(own[study].values()) / 2**20:,.1f} MB of its own" if study in own else ""
         newest = max(datetime.fromisoformat(record.created) for record in made)
@@ -62,22 +60,23 @@ def study_lines(records: Sequence[Record], own: Mapping[str, Mapping[Path, int]]
 
 def own_stages(records: Sequence[Record], cache: Cache) -> dict[str, dict[Path, int]]:
     """Study -> folder -> bytes of the finished stages that its records rest on and no other study's do."""
-    manifests, needed = {manifest["key"]: manifest for manifest in cache.manifests()}, {}
+    manifests, needed = {manifest["key"]: manifest for manifest in cache.manifests()}, defaultdict(set)
     for record in records:
-        waiting, keys = list(record.keys.values()), needed.setdefault(record.study, set())
+        waiting, keys = list(record.keys.values()), needed[record.study]
         while waiting:
             if (key := waiting.pop()) in manifests and key not in keys:
                 keys.add(key)
                 waiting += manifests[key]["inputs"]
     users = Counter(key for keys in needed.values() for key in keys)
+    place = {key: cache.root / f"{manifest['kind']}-{key[:16]}" for key, manifest in manifests.items()}
     return {
-        study: {
-            cache.root / f"{manifests[key]['kind']}-{key[:16]}": sum(file["bytes"] for file in manifests[key]["files"].values())
-            for key in sorted(keys)
-            if users[key] == 1
-        }
-        for study, keys in needed.items()
+        study: {place[key]: size_of(manifests[key]) for key in sorted(keys) if users[key] == 1} for study, keys in needed.items()
     }
+
+
+def size_of(manifest: Mapping[str, Any]) -> int:
+    """Bytes of a finished stage."""
+    return sum(file["bytes"] for file in manifest["files"].values())
 
 
 def clean(study: str | None = None, partials: bool = False, dry_run: bool = False, cache: Cache | None = None) -> list[str]:
@@ -120,14 +119,13 @@ def clean(study: str | None = None, partials: bool = False, dry_run: bool = Fals
 
 def stage_lines(cache: Cache) -> list[str]:
     """Finished stages by kind with their size and building time, then those under way or left by a killed run."""
-    by_kind: dict[str, list[dict]] = {}
+    by_kind = defaultdict(list)
     for manifest in cache.manifests():
-        by_kind.setdefault(manifest["kind"], []).append(manifest)
+        by_kind[manifest["kind"]].append(manifest)
     lines = [f"stages in {cache.root}: {sum(map(len, by_kind.values()))} finished"]
     for kind, made in sorted(by_kind.items()):
-        size = sum(file["bytes"] for manifest in made for file in manifest["files"].values())
         seconds = spell_seconds(sum(manifest["seconds"] for manifest in made))
-        lines.append(f"  {kind}: {len(made)}, {size / 2**20:,.1f} MB, built in {seconds}")
+        lines.append(f"  {kind}: {len(made)}, {sum(map(size_of, made)) / 2**20:,.1f} MB, built in {seconds}")
     return [*lines, *(f"  unfinished: {path.name}" for path in sorted(cache.root.glob("*.partial")))]
 
 
@@ -145,11 +143,8 @@ def damage_lines(cache: Cache) -> list[str]:
 def describe(record: Record) -> str:
     """One line: what was run on what, its means, when, and how far the code has moved on since."""
     means = ", ".join(f"{measure} {unit_of(measure)[0] * value:.1f}" for measure, value in record.means.items())
-    collection = record.data.get("collection", {}).get("name", "?")
-    return (
-        f"{record.scale} {record.study} {record.label!r} seed {record.seed} on {collection}: {means}; "
-        f"{record.created[:10]}, {age(record)}"
-    )
+    run = f"{record.scale} {record.study} {record.label!r} seed {record.seed} on {record.data['collection']['name']}"
+    return f"{run}: {means}; {record.created[:10]}, {age(record)}"
 
 
 def age(record: Record) -> str:

@@ -81,8 +81,8 @@ def compare(record: Record, rebuilt: Record, margin: float) -> dict[str, Any]:
     for name in record.means:
         differences = paired_difference(rebuilt.measured, record.measured, name)
         interval, p = equivalence_test(differences, margin, LEVEL)
-        ends = {"difference": interval.mean, "low": interval.low, "high": interval.high, "p": p}
-        measures[name] = {"recorded": record.means[name], "rebuilt": rebuilt.means[name]} | ends | {"same": not differences.any()}
+        found = {"recorded": record.means[name], "rebuilt": rebuilt.means[name], "same": not differences.any()}
+        measures[name] = found | {"difference": interval.mean, "low": interval.low, "high": interval.high, "p": p}
     equal = all(weights.values()) and all(one["same"] for one in measures.values())
     shown = all(one["p"] < LEVEL for one in measures.values())
     return {
@@ -101,12 +101,10 @@ def certificate_lines(certificate: dict[str, Any]) -> list[str]:
     said = {True: "have the recorded digests", False: "differ", None: "have no recorded digests"}
     lines = [f"{certificate['record']}: {certificate['outcome']}"]
     lines += [f"  weights of {name} {said[same]}" for name, same in certificate["weights"].items()]
+    form = "  {}: recorded {:.2f}, rebuilt {:.2f}, difference {:.2f} [{:.2f}, {:.2f}], margin {:g}, p {:.2g}"
     for name, one in certificate["measures"].items():
-        recorded, rebuilt, difference, low, high = (
-            f"{100 * one[key]:.2f}" for key in ("recorded", "rebuilt", "difference", "low", "high")
-        )
-        means = f"{name}: recorded {recorded}, rebuilt {rebuilt}, difference {difference} [{low}, {high}]"
-        lines.append(f"  {means}, margin {100 * certificate['margin']:g}, p {one['p']:.2g}")
+        percent = (100 * one[key] for key in ("recorded", "rebuilt", "difference", "low", "high"))
+        lines.append(form.format(name, *percent, 100 * certificate["margin"], one["p"]))
     if certificate["code"]:
         lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
     return [*lines, f"certificate: {certificate['file']}"]

@@ -284,19 +284,17 @@ def logged(records: Sequence[Record], ending: str, stage: str = "pretrained") ->
     return {name: np.asarray(curve[name], float) for name in ["step", *parts]} if parts else {}
 
 
-def training_curves(
-    runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained", smooth: int = 5
-) -> HTML:
+def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained") -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all panels.
 
-    The total is drawn only where it has no parts: of several it is the sum, and would squeeze them.
+    Values are running means over five logged points. The total is drawn only where it has no parts: of several it is the
+    sum, and would squeeze them.
 
     Args:
         runs: label -> records; those without that stage or such scalars get no panel.
         ending: which scalars: "loss", "accuracy".
         unit: label of the vertical axes.
         stage: "pretrained", "retriever" or "cross_encoder".
-        smooth: width of the running mean, in logged points.
     """
     panels = {label: found for label, records in runs.items() if (found := logged(records, ending, stage))}
     if not panels:
@@ -311,7 +309,7 @@ def training_curves(
         places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
-                axes.plot(found["step"], smoothed(found[name], smooth), linewidth=1.3, **palette.line(kinds.index(name)))
+                axes.plot(found["step"], smoothed(found[name], 5), linewidth=1.3, **palette.line(kinds.index(name)))
             axes.set_title(tick(label), fontsize=9)
             axes.tick_params(labelsize=8, labelbottom=True)
         for empty in places[len(panels) :]:

@@ -10,6 +10,7 @@ import numpy as np
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
 from dr_lib.lab import SCALES, Record, load_records, recorded_folder, records_for
+from dr_lib.lab.records import grouped
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
@@ -23,27 +24,20 @@ def recorded(study: str) -> dict[str, list[Record]]:
     Args:
         study: name of the study, e.g. "simlm/table08".
     """
-    return _by_label(records_for(study))
+    return grouped(records_for(study), "label")
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     """The book's own records of a study over many collections: collection -> label -> records by seed."""
     records = next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
     names = dict.fromkeys(record.data["collection"]["name"] for record in records)
-    return {name: _by_label([r for r in records if r.data["collection"]["name"] == name]) for name in names}
+    return {name: grouped([one for one in records if one.data["collection"]["name"] == name], "label") for name in names}
 
 
 def recorded_studies(prefix: str) -> list[str]:
     """Names of the studies that the book has records of and that begin with `prefix`, in order, each once."""
     records = [record for scale in SCALES for record in load_records(recorded_folder(scale))]
     return sorted({record.study for record in records if record.study.startswith(prefix)})
-
-
-def _by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
-    runs: dict[str, list[Record]] = {}
-    for record in records:
-        runs.setdefault(record.label, []).append(record)
-    return runs
 
 
 def presentable(runs: Runs) -> Runs:
@@ -56,14 +50,12 @@ def spell_data(runs: Runs) -> str:
 
     Runs on different data are named one after the other; without any run the text is empty.
     """
-    records = [record for own in runs.values() for record in own]
-    return "; ".join(dict.fromkeys(map(_spell_data, records)))
-
-
-def _spell_data(record: Record) -> str:
-    collection = record.data["collection"]
-    size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-    return f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale"
+    told = []
+    for record in (record for own in runs.values() for record in own):
+        collection = record.data["collection"]
+        size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
+        told.append(f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
+    return "; ".join(dict.fromkeys(told))
 
 
 def spell_seeds(number: int) -> str:
