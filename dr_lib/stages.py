@@ -485,13 +485,16 @@ class Cache:
         """
         hashing = deep or _token(folder) not in self._checked
         for name, facts in read_manifest(folder)["files"].items():
-            path = folder / name
+            path, problem = folder / name, ""
             if not path.is_file():
-                raise _broken("is missing", path, folder)
-            if path.stat().st_size != facts["bytes"]:
-                raise _broken(f"has {path.stat().st_size} bytes instead of {facts['bytes']}", path, folder)
-            if hashing and file_digest(path) != facts["sha256"]:
-                raise _broken("was altered since it was written (checksum differs)", path, folder)
+                problem = "is missing"
+            elif path.stat().st_size != facts["bytes"]:
+                problem = f"has {path.stat().st_size} bytes instead of {facts['bytes']}"
+            elif hashing and file_digest(path) != facts["sha256"]:
+                problem = "was altered since it was written (checksum differs)"
+            if problem:
+                fix = f"Remove {folder} and run again."
+                raise InputError(f"this file of a finished stage {problem}", where=path, fix=fix)
         self._checked.add(_token(folder))
 
 
@@ -537,10 +540,6 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read a finished stage's manifest; a broken or altered one raises `InputError` with the remedy."""
     return read_sealed(folder / MANIFEST, "manifest of a finished stage", f"Remove {folder} and run again.")
-
-
-def _broken(problem: str, path: Path, folder: Path) -> InputError:
-    return InputError(f"this file of a finished stage {problem}", where=path, fix=f"Remove {folder} and run again.")
 
 
 def _token(folder: Path) -> tuple[str, int]:

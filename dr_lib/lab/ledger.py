@@ -106,16 +106,6 @@ def _scores(record: Record, row: str, claim: Claim) -> Scores:
     return Scores(record.query_ids, values)
 
 
-def records_for(study: str | None, scale: str | None = None) -> list[Record]:
-    """The book's records of a study at one scale, on the collection that most of them were made on."""
-    for name in [scale] if scale else SCALES:
-        records = load_records(recorded_folder(name), study) if study else []
-        if records:
-            digest, _ = Counter(record.data["collection"]["digest"] for record in records).most_common(1)[0]
-            return [record for record in records if record.data["collection"]["digest"] == digest]
-    return []
-
-
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
     """What a verdict rests on: scale, seeds, names of the records' files."""
     scale = records[0].scale if records else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
-from dr_lib.lab import SCALES, Record, load_records, recorded_folder, records_for
+from dr_lib.lab import SCALES, Record, load_records, recorded_folder
 from dr_lib.lab.records import grouped
 
 Runs = Mapping[str, Sequence[Record]]
@@ -19,19 +19,27 @@ Pair = tuple[str, str]
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
-    """The book's own records of a study, at the largest scale that has any: label -> records by seed.
+    """The book's own records of a study, on the collection that has most of them: label -> records by seed.
 
     Args:
         study: name of the study, e.g. "simlm/table08".
     """
-    return grouped(records_for(study), "label")
+    records = _at_largest_scale(study)
+    digests = [record.data["collection"]["digest"] for record in records]
+    most = max(digests, key=digests.count, default=None)
+    return grouped([one for one, digest in zip(records, digests, strict=True) if digest == most], "label")
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     """The book's own records of a study over many collections: collection -> label -> records by seed."""
-    records = next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
+    records = _at_largest_scale(study)
     names = dict.fromkeys(record.data["collection"]["name"] for record in records)
     return {name: grouped([one for one in records if one.data["collection"]["name"] == name], "label") for name in names}
+
+
+def _at_largest_scale(study: str) -> list[Record]:
+    """The book's own records of a study, at the largest scale that has any."""
+    return next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
 
 
 def recorded_studies(prefix: str) -> list[str]:
