@@ -28,7 +28,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
-from dr_lib.models import PACKAGED, find_encoder, locate
+from dr_lib.models import PACKAGED, find_encoder, from_hub, locate
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
@@ -140,7 +140,8 @@ def model_digest(place: str) -> str:
     """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
     if Path(place).is_dir():
         return folder_digest(Path(place), MODEL_FILES)
-    return json_digest({"hub": place, "revision": _hub_revision(place)})
+    revision = from_hub(place, ["config.json"], 'Go online once, or name a local folder or "embedded".').name
+    return json_digest({"hub": place, "revision": revision})
 
 
 def _fingerprint(path: Path | None) -> tuple[tuple[str, int, int], ...]:
@@ -164,11 +165,10 @@ def _open_checkpoint(place: str, name: str, _: object) -> Checkpoint:
     config = AutoConfig.from_pretrained(place, trust_remote_code=False)
     sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
     tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
-    if pooling := pooling_of(Path(place)):
-        if fresh := not has_head(Path(place)):
-            model = with_head(model) / "model"
-        return Checkpoint(name, Shape(*sizes), model, tokenizer, pooling=pooling, fresh_head=fresh)
-    return Checkpoint(name, Shape(*sizes), model, tokenizer)
+    pooling = pooling_of(Path(place))
+    if fresh := pooling is not None and not has_head(Path(place)):
+        model = with_head(model) / "model"
+    return Checkpoint(name, Shape(*sizes), model, tokenizer, pooling=pooling, fresh_head=fresh)
 
 
 def pooling_of(folder: Path) -> str | None:
@@ -198,19 +198,6 @@ def with_head(folder: Path, start: Path, *, seed: int = 0) -> None:
     """`model/`: an encoder that has no masked-LM head with a fresh one, to pre-train it further."""
     model = models.with_fresh_head(start, seed=seed)
     models.save_masked_lm(model, load_tokenizer(start), folder / "model")
-
-
-def _hub_revision(name: str) -> str:
-    """The commit of a hub model, from the network or from an earlier download."""
-    from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
-
-    for local_only in (False, True):
-        try:
-            return Path(snapshot_download(name, allow_patterns=["config.json"], local_files_only=local_only)).name
-        except (OSError, ValueError):
-            continue
-    fix = 'Go online once, or name a local folder or "embedded".'
-    raise InputError("no such model on the hub, and none fetched before", where=name, fix=fix)
 
 
 # Training a base model ----------------------------------------------------------------------------------------------

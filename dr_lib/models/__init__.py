@@ -33,6 +33,7 @@ from dr_lib.models.dense import (
     SentenceEncoder,
     encoder_digest,
     find_encoder,
+    from_hub,
     open_encoder,
 )
 from dr_lib.models.generator import Generator

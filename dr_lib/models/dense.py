@@ -234,15 +234,20 @@ def find_encoder(name_or_path: str | Path) -> Path:
         return path
     if package and (found := find_spec(package)):
         return Path(found.origin).parent / "model"
+    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
+    return from_hub(name, HUB_FILES, fix)
+
+
+def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
+    """The folder of some files of a hub model, from the network or an earlier download; else `InputError` with the fix."""
     from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
 
     for local_only in (False, True):
         try:
-            return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=local_only))
+            return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=local_only))
         except (OSError, ValueError):
             continue
-    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
-    raise InputError("no such encoder here, and none fetched before", where=name, fix=fix)
+    raise InputError("no such model here, and none fetched before", where=name, fix=fix)
 
 
 def encoder_digest(folder: Path) -> str:

@@ -52,5 +52,5 @@ def test_another_pooling_and_a_method_that_needs_a_trained_head_are_refused(enco
 
 
 def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
-    with pytest.raises(InputError, match="no such model on the hub, and none fetched before"):
+    with pytest.raises(InputError, match="no such model here, and none fetched before"):
         open_checkpoint("nobody/nothing")

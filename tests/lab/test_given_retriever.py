@@ -56,7 +56,7 @@ def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cach
     (tmp_path / "tiny" / "qrels" / "dev.tsv").unlink()
     with pytest.raises(InputError, match="dev"):
         run({"fused": fused.with_(evaluation__split="test")}, cache, tmp_path)
-    with pytest.raises(InputError, match="no such encoder"):
+    with pytest.raises(InputError, match="no such model here"):
         run({"given": own_recipe.with_(retriever="nobody/has-this")}, cache, tmp_path)
 
 
