@@ -62,4 +62,4 @@ def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
         if inner is None:
             return []
         model = inner
-    return [name for name, found in model.model_fields.items() if not found.exclude]
+    return list(model.model_fields)

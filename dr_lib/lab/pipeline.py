@@ -20,7 +20,7 @@ from dr_lib.lab.recipe import Recipe
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
 from dr_lib.stages import Data, Part, Stage
-from dr_lib.training import Finetuning, TrainSettings
+from dr_lib.training import Finetuning, Training
 
 PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}  # a sigmoid needs logits that were trained pair by pair
@@ -526,7 +526,7 @@ class Pipeline:
         """Operations of a training step for one token of a model of the base's size that predicts at all positions."""
         return self.base.shape.work(self.recipe.passage_length, predicted=1.0)
 
-    def _writing_work(self, options: TrainSettings) -> float:
+    def _writing_work(self, options: Training) -> float:
         """Operations of a whole training of such a model."""
         return options.steps * options.accumulation * options.tokens_per_batch * self._work_a_token()
 

@@ -9,14 +9,13 @@ from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
 from dr_lib.training.reranker import Reranker, cross_encoder
-from dr_lib.training.schedule import TrainSettings
+from dr_lib.training.schedule import Training, TrainSettings
 from dr_lib.training.stage_settings import (
     CrossEncoderTraining,
     Distillation,
     Finetuning,
     GeneratorTraining,
     Pretraining,
-    Training,
     ValidationSettings,
 )
 from dr_lib.training.validation import ValidationPool, pool_mrr

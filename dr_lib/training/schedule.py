@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from dr_lib.settings import Settings
 
 
-class TrainSettings(Settings):
-    """Numbers that steer one training run.
+class Training(Settings):
+    """Numbers that steer one training stage of a recipe, whose seed is the recipe's.
 
     Args:
         steps: updates of the weights that the schedule is made for, at least 1.
@@ -32,7 +32,6 @@ class TrainSettings(Settings):
             machine computes it natively.
         betas: AdamW's decay rates of the two moments, each in [0, 1).
         epsilon: AdamW's epsilon.
-        seed: every random draw of the run comes from it and the number of the micro-step.
         checkpoint_every: updates between two checkpoints.
         schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
         compile: pass the module through `torch.compile` (worth it on GPUs and long runs).
@@ -40,16 +39,10 @@ class TrainSettings(Settings):
 
     Raises:
         InputError: a value out of range or an unknown name.
-
-    Example:
-        >>> TrainSettings(steps=100, learning_rate=3e-4).warmup_steps
-        10
-        >>> TrainSettings(steps=0, learning_rate=3e-4)
-        Traceback (most recent call last):
-        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
     """
 
-    unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every"})
+    # A public model, where a stage takes one by name, is an argument of its own.
+    unkeyed: ClassVar[frozenset[str]] = frozenset({"checkpoint_every", "log_every", "model"})
 
     steps: int = Field(gt=0)
     learning_rate: float = Field(gt=0)
@@ -62,14 +55,13 @@ class TrainSettings(Settings):
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
-    seed: int = Field(default=0, ge=0, lt=2**63)
     checkpoint_every: int = Field(default=500, gt=0)
     schedule: Literal["linear", "constant"] = "linear"
     compile: bool = False
     log_every: int = Field(default=10, gt=0)
 
     @model_validator(mode="after")
-    def _check(self) -> "TrainSettings":
+    def _check(self) -> "Training":
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas {self.betas} are not both in [0, 1)")
         if self.stop_at and self.stop_at > self.steps:
@@ -86,9 +78,30 @@ class TrainSettings(Settings):
         """Number of the update that first runs at the peak rate; at least 1, so no update is wasted at rate zero."""
         return max(1, round(self.warmup * self.steps))
 
+    def with_seed(self, seed: int) -> "TrainSettings":
+        """The settings of one run of the loop."""
+        return TrainSettings(**self.model_dump(include=set(Training.model_fields)), seed=seed)
+
+
+class TrainSettings(Training):
+    """Numbers that steer one training run.
+
+    Args:
+        seed: every random draw of the run comes from it and the number of the micro-step.
+
+    Example:
+        >>> TrainSettings(steps=100, learning_rate=3e-4).warmup_steps
+        10
+        >>> TrainSettings(steps=0, learning_rate=3e-4)
+        Traceback (most recent call last):
+        dr_lib.errors.InputError: steps: Input should be greater than 0 (got 0). Correct this key.
+    """
+
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
     def identity(self) -> dict[str, Any]:
         """The settings that can change a weight, as plain JSON; a checkpoint may only continue under equal ones."""
-        return self.model_dump(mode="json", exclude=set(TrainSettings.unkeyed))
+        return self.model_dump(mode="json", exclude=set(self.unkeyed))
 
 
 def learning_rate(settings: TrainSettings, update: int) -> float:

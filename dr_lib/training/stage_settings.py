@@ -3,35 +3,13 @@
 The defaults are SimLM's (Tables 11 and 13). Pages of the book: ideas/pipeline, practice/gpu.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from dr_lib.settings import Settings
 from dr_lib.training.examples import Positive
-from dr_lib.training.schedule import TrainSettings
-
-
-class Training(TrainSettings):
-    """Settings of one training stage. The seed is the recipe's, so it cannot be set here.
-
-    Keys hold neither the intervals of checkpoints and log lines nor the place of a public model, which is an argument.
-    """
-
-    unkeyed: ClassVar[frozenset[str]] = TrainSettings.unkeyed | {"seed", "model"}
-    seed: int = Field(default=0, exclude=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_seed(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "seed" in values:
-            raise ValueError("the seed is set once for the whole recipe (key seed)")
-        return values
-
-    def with_seed(self, seed: int) -> TrainSettings:
-        """The plain training settings, with the recipe's seed."""
-        names = set(TrainSettings.model_fields) - {"seed"}
-        return TrainSettings(**self.model_dump(include=names), seed=seed)
+from dr_lib.training.schedule import Training
 
 
 class Pretraining(Training):
