@@ -1,10 +1,12 @@
 """Common to all settings: they are frozen, and unknown keys are refused with one clear error that names the valid ones."""
 
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dr_lib.errors import InputError
+from dr_lib.files import read_yaml
 
 
 class Settings(BaseModel):
@@ -36,6 +38,11 @@ class Settings(BaseModel):
     # Without this mark pydantic would call the constructor above for nested settings too, and an error would name
     # `steps` where it can name `pretraining.steps`.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a YAML file; what it leaves out gets its default."""
+        return cls(**read_yaml(path))
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> InputError:

@@ -25,7 +25,7 @@ from transformers import AutoConfig
 from dr_lib import collections, models, objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, read_yaml, write_json
+from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
 from dr_lib.models import PACKAGED, find_encoder, from_hub, locate
@@ -251,11 +251,6 @@ class BaseRecipe(Settings):
     held_out: float = Field(default=0.01, gt=0, le=0.5)
     weights: Literal["float32", "float16"] = "float32"
     seed: int = Field(default=0, ge=0)
-
-    @classmethod
-    def load(cls, path: Path) -> "BaseRecipe":
-        """Read a base recipe from a YAML file."""
-        return cls(**read_yaml(path))
 
     def portable(self) -> dict[str, Any]:
         """All keys as plain JSON values, with the last part in place of a path."""

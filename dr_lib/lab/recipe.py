@@ -412,11 +412,6 @@ class Recipe(Settings):
         """SHA-256 (hex) of `portable`."""
         return json_digest(self.portable())
 
-    @classmethod
-    def load(cls, path: Path) -> "Recipe":
-        """Read a recipe from a YAML file; what it leaves out gets its default."""
-        return cls(**read_yaml(path))
-
 
 def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:
     """The recipe of a scale file with overrides merged into it key by key: even without any it is complete.
