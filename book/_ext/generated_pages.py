@@ -19,16 +19,16 @@ from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
 from search_page import write_search
+from table_pages import spell_seeds
 from teaching import load_plan, routes_page
 
 from dr_lib import collections, places
 from dr_lib.evaluation import STATES
-from dr_lib.files import read_json, write_json, write_text
-from dr_lib.lab import SCALES, BaseRecipe, Record, certificates_root, ledger, load_certificates, load_records, recorded_folder
+from dr_lib.files import read_json, read_sealed, write_json, write_text
+from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
 from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
 from dr_lib.report.comparison import TIMED
-from dr_lib.report.measured import spell_data, spell_seeds
-from dr_lib.report.tables import Cell, link
+from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
@@ -120,9 +120,18 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
     columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
-    certificates = load_certificates(certificates_root())
+    certificates = load_certificates(places.records_root().parent / "certificates")
     rows = [_record_row(record, certificates) for record in load_records(recorded_folder(scale))]
     return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
+
+
+def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Certificates of a folder by the name and time of their record; an altered one raises `InputError`."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_sealed(path, "certificate", "Remove it and verify again.")
+        found.setdefault((content["record"], content["record_created"]), []).append(content)
+    return found
 
 
 def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:

@@ -19,7 +19,6 @@ from sphinx.application import Sphinx
 
 from dr_lib import places
 from dr_lib.report import verdict_badge
-from dr_lib.report.measured import spell_seeds
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -30,6 +29,11 @@ SHOWN = 3
 
 Cell = dict[str, Any]
 Entry = Mapping[str, Any]
+
+
+def spell_seeds(number: int) -> str:
+    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} seed{'s' if number != 1 else ''}"
 
 
 def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "") -> dict[str, Any]:

@@ -40,7 +40,7 @@ from dr_lib.lab.records import (
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import clean, status_lines
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, measured, zero_shot
-from dr_lib.lab.verify import certificate_lines, certificates_root, load_certificates, verify
+from dr_lib.lab.verify import certificate_lines, verify
 from dr_lib.stages import Cache, Data, Estimates, Part, Stage, code_digest, stage
 
 compare = Compared.run

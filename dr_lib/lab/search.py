@@ -141,8 +141,7 @@ def open_searcher(
     """
     cache, systems = cache or Cache(announce=lambda line: None), {}
     if bm25:
-        index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
-        systems["BM25"] = lambda queries, k: index.search(queries, k)
+        systems["BM25"] = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index").search
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
         systems[name] = open_dense(collection, folders, cache)
@@ -186,11 +185,10 @@ def names_record(source: str) -> bool:
 
 def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
-    sides = [Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder")]
-    for folder in sides:
+    query_side, passage_side = (Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder"))
+    for folder in (query_side, passage_side):
         if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
             raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
-    query_side, passage_side = sides
     vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
     encoder = open_encoder(query_side, device=machine.device())
 

@@ -4,14 +4,13 @@ Equal weights are asked for first. Where they differ, as on another processor, t
 equivalent: two one-sided tests on paired differences, within a margin that the certificate names. Page: reference/status.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import equivalence_test, paired_difference
-from dr_lib.files import read_sealed, sealed, write_json
+from dr_lib.files import sealed, write_json
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import Record, load_record, slug
@@ -32,7 +31,7 @@ def verify(
         path: the record.
         margin: the largest difference of a mean that counts as none (0.02 is two points of a hundred).
         collection: place of the collection, where it is not found by its name.
-        to: folder for the certificate, default `certificates` in the cache; those of the book lie in `certificates_root()`.
+        to: folder for the certificate, default `certificates` in the cache; those of the book lie in book/certificates.
         cache: where everything is built anew; default a folder of its own, so that nothing that is there is trusted. A
             run that was stopped goes on from it.
 
@@ -108,17 +107,3 @@ def certificate_lines(certificate: dict[str, Any]) -> list[str]:
     if certificate["code"]:
         lines.append(f"  made by other code than the record: {', '.join(certificate['code'])}")
     return [*lines, f"certificate: {certificate['file']}"]
-
-
-def certificates_root() -> Path:
-    """Certificates that the book shows."""
-    return places.records_root().parent / "certificates"
-
-
-def load_certificates(folder: Path) -> dict[tuple[str, str], Sequence[dict[str, Any]]]:
-    """Certificates of a folder by the name and time of their record; an altered one raises `InputError`."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        content = read_sealed(path, "certificate", "Remove it and verify again.")
-        found.setdefault((content["record"], content["record_created"]), []).append(content)
-    return found

@@ -14,18 +14,8 @@ from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.lab import Record, answer
 from dr_lib.places import notebook_of
 from dr_lib.report.figures import Series, intervals, named, slopes
-from dr_lib.report.measured import (
-    Pair,
-    Runs,
-    corrected_tests,
-    detectable,
-    differences,
-    mean_intervals,
-    presentable,
-    recorded,
-    spell_data,
-)
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, table, verdict_badge
+from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable, recorded
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, spell_data, table, verdict_badge
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"

@@ -53,24 +53,6 @@ def presentable(runs: Runs) -> Runs:
     return {label: records for label, records in runs.items() if records and records[0].scale != "smoke"}
 
 
-def spell_data(runs: Runs) -> str:
-    """The data that some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
-
-    Runs on different data are named one after the other; without any run the text is empty.
-    """
-    told = []
-    for record in (record for own in runs.values() for record in own):
-        collection = record.data["collection"]
-        size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        told.append(f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
-    return "; ".join(dict.fromkeys(told))
-
-
-def spell_seeds(number: int) -> str:
-    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
-    return f"{number} seed{'s' if number != 1 else ''}"
-
-
 def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     """Scores of one configuration, in percent.
 

@@ -77,6 +77,19 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     return "{} [{}, {}]".format(*map(form.format, values))
 
 
+def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
+    """The data that some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
+
+    Runs on different data are named one after the other; without any run the text is empty.
+    """
+    told = []
+    for record in (record for own in runs.values() for record in own):
+        collection = record.data["collection"]
+        size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
+        told.append(f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
+    return "; ".join(dict.fromkeys(told))
+
+
 def interval_cell(interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False) -> Cell:
     """The same as a cell: the interval small, the value in bold where it is the best of its column."""
     if interval is None:

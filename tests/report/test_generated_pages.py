@@ -5,9 +5,12 @@ import json
 import re
 
 import generated_pages
+import pytest
 from generated_pages import IDEAS, SEEN, claims_page, counts_table, methods_figure, paper_cards, seen
 
+from dr_lib.errors import InputError
 from dr_lib.evaluation import STATES, load_papers
+from dr_lib.files import sealed, write_json
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
 ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None}
@@ -68,6 +71,15 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
         assert {one[name] for one in facts} == {*values}
     (line,) = [line for line in page.splitlines() if "<script>" in line]
     assert "//" not in line.partition("<script>")[2]  # all on one line: a comment to its end would eat the script
+
+
+def test_certificates_are_found_by_their_record_and_an_altered_one_is_refused(tmp_path):
+    content = {"record": "r.json", "record_created": "now", "outcome": "not shown"}
+    write_json(tmp_path / "a.json", sealed(content))
+    assert generated_pages.load_certificates(tmp_path) == {("r.json", "now"): [content]}
+    (tmp_path / "a.json").write_text((tmp_path / "a.json").read_text().replace("not shown", "equal"))
+    with pytest.raises(InputError, match="altered"):
+        generated_pages.load_certificates(tmp_path)
 
 
 def test_first_page_gets_a_sentence_where_nothing_is_recorded(monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.report import measured, presentable, recorded_by_collection, recorded_studies
-from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired, spell_data
+from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
+from dr_lib.report.tables import spell_data
 
 
 def test_differences_are_paired_by_query_over_the_seeds_that_both_have(record):

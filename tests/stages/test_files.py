@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.files import read_json, read_yaml
+from dr_lib.files import read_json, read_sealed, read_yaml, sealed, write_json
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml])
@@ -24,3 +24,13 @@ def test_a_folder_or_a_path_below_a_file_is_named(read, tmp_path):
         with pytest.raises(InputError, match=said) as error:
             read(tmp_path / place)
         assert error.value.where == str(Path(tmp_path / place))
+
+
+def test_a_sealed_object_comes_back_and_an_altered_one_is_refused_with_the_way_out(tmp_path):
+    write_json(tmp_path / "whole.json", sealed({"outcome": "not shown"}))
+    assert read_sealed(tmp_path / "whole.json", "certificate", "Verify again.") == {"outcome": "not shown"}
+    text = (tmp_path / "whole.json").read_text()
+    for said, content in {"altered": text.replace("not shown", "equal"), "not a certificate": "[]", "not valid JSON": "{"}.items():
+        (tmp_path / "broken.json").write_text(content)
+        with pytest.raises(InputError, match=rf"broken\.json.*{said}.*Verify again"):
+            read_sealed(tmp_path / "broken.json", "certificate", "Verify again.")
