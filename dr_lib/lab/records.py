@@ -144,7 +144,7 @@ def load_record(path: Path) -> Record:
     try:
         record = Record(**content)
     except InputError as error:
-        raise InputError(f"field {error.where}: {error.problem}", where=path, fix=fix) from None
+        raise InputError(f"{error.where}: {error.problem}", where=path, fix=fix) from None
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
         raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
     return record
