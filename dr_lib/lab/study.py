@@ -242,24 +242,22 @@ class Study:
             StudyError: a run failed; its `result` has the others.
         """
         deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
-        ends = {run: Pipeline(run.recipe).evaluation for run in self.planned}
         records = load_records(self.folder, self.name)
         earlier = {(one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records}
-        result, waiting = StudyResult(), []
-        for run, end in ends.items():  # a record made from exactly the same stages is taken as it is
+        result, waiting = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
+        for run, end in tuple(waiting.items()):  # a record made from exactly the same stages is taken as it is
             if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
                 result.records.setdefault(run.label, {})[record.seed] = record
-            else:
-                waiting.append(run)
+                del waiting[run]
         if waiting:
-            self._announce([ends[run] for run in waiting])
+            self._announce([*waiting.values()])
         under_way: dict[Future, Run] = {}
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
-                while len(under_way) < self.at_once and (run := self._next(waiting, ends, deadline, bool(under_way))):
-                    left = self._expect([ends[one] for one in waiting])
+                while len(under_way) < self.at_once and (run := self._next(waiting, deadline, bool(under_way))):
+                    left = self._expect([*waiting.values()])
                     bar.set_postfix_str(f"{run.name}, {f'{left} left' if left else 'time unknown yet'}")
-                    waiting.remove(run)
+                    del waiting[run]
                     under_way[self._submit(run)] = run
                 if not under_way:
                     break
@@ -275,7 +273,7 @@ class Study:
                     bar.update()
         result.pending = [(run.label, run.recipe.seed) for run in waiting]
         if waiting:
-            need = self._expect([ends[run] for run in waiting])
+            need = self._expect([*waiting.values()])
             names = ", ".join(run.name for run in waiting)
             told = f"{len(waiting)} runs pending for lack of time{f'; they need {need}' if need else ''}"
             tqdm.write(f"{self.name}: {told}: {names}")
@@ -283,13 +281,13 @@ class Study:
             raise StudyError(result)
         return result
 
-    def _next(self, waiting: list[Run], ends: dict[Run, Stage], deadline: float | None, busy: bool) -> Run | None:
+    def _next(self, waiting: Mapping[Run, Stage], deadline: float | None, busy: bool) -> Run | None:
         """The first run that fits what is left of the budget; while durations are unknown, one run at a time."""
         if not waiting or deadline is None:
-            return waiting[0] if waiting else None
+            return next(iter(waiting), None)
         left, estimates = deadline - time.monotonic(), Estimates(self.cache.manifests(), RATES)
-        for run in waiting:
-            expected = estimates.remaining([ends[run]], self.cache)
+        for run, end in waiting.items():
+            expected = estimates.remaining([end], self.cache)
             if (left > 0 and not busy) if expected is None else expected <= left:
                 return run
         return None
