@@ -102,7 +102,7 @@ class Pipeline:
             "materials": {name: whole.material(name, **params) for name, params in settings.materials().items()},
             "settings": settings,
             "training": recipe.pretraining,
-            **self._drawn,
+            **self._common,
             "layout": recipe.layout.model_copy(update=unread),
         }
         beside = Path(begin.place) / EXTRA_FILE if isinstance(begin, Data) else None
@@ -160,10 +160,8 @@ class Pipeline:
     @cached_property
     def late_interaction(self) -> Stage:
         """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
-        given, settings = self._labelled, self.recipe.finetuning
-        made = training.late_interaction(
-            self.base.model, *given, self.bm25_negatives, training=settings, **self._drawn, **self._share
-        )
+        common = {"training": self.recipe.finetuning, **self._common, **self._share}
+        made = training.late_interaction(self.base.model, *self._training_set, self.bm25_negatives, **common)
         return made.costs(1.5 * self.retriever1.cost, self.base.shape.size)
 
     @property
@@ -215,7 +213,7 @@ class Pipeline:
         look = options.validation
         made = training.retriever(
             start or self.start,
-            *self._labelled,
+            *self._training_set,
             negatives,
             self.pseudo_labels() if options.pseudo_labels else None,
             teacher,
@@ -224,7 +222,7 @@ class Pipeline:
             training=options,
             pooling=recipe.pooling,
             distil=training.DistilledBiEncoder if teacher else None,
-            **self._drawn,
+            **self._common,
             **self._share,
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
@@ -360,8 +358,9 @@ class Pipeline:
         settings = self.recipe.auxiliary.questions
         if settings.model:
             return open_writer(settings.model)
-        drawn = self._drawn | {"seed": seed}
-        return self._writer(materials.question_generator(self.base.model, *self._labelled, training=settings, **drawn), settings)
+        common = self._common | {"seed": seed}
+        made = materials.question_generator(self.base.model, *self._training_set, training=settings, **common)
+        return self._writer(made, settings)
 
     def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
         """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
@@ -507,13 +506,13 @@ class Pipeline:
         return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
 
     @property
-    def _labelled(self) -> tuple[Stage, Stage, Collection]:
+    def _training_set(self) -> tuple[Stage, Stage, Collection]:
         """What every training on labels reads."""
         return self.passages(), self.queries("train"), self.collection
 
     @property
-    def _drawn(self) -> dict[str, Any]:
-        """What every training is told of sequences and chance."""
+    def _common(self) -> dict[str, Any]:
+        """How sequences are made in every training, and its random draws."""
         return {"layout": self.recipe.layout, "dropout": self.recipe.dropout, "seed": self.recipe.seed}
 
     @property
