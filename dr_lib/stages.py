@@ -418,6 +418,12 @@ class Cache:
         self.check(self.folder(one))
         return self.folder(one)
 
+    def inputs(self, one: Stage) -> dict[str, Any]:
+        """The arguments of a stage as its body receives them, what they rest on built: to run the body by hand."""
+        for upstream in one.inputs:
+            self.get(upstream)
+        return {name: self._resolve(value) for name, value in one.arguments.items()}
+
     def _build(self, one: Stage) -> None:
         target, draft = self.folder(one), self.root / f"{one.name}.partial"
         if target.exists():
@@ -430,7 +436,7 @@ class Cache:
         if resumed:
             self.announce(f"{one.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
-        one.function(draft, **{name: self._resolve(value) for name, value in one.arguments.items()})
+        one.function(draft, **self.inputs(one))
         seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
         write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
         draft.replace(target)
