@@ -56,6 +56,7 @@ class Comparison:
         self.recorded = recorded(study) if records is None else records
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
+        self._sources = {name: runs for name, runs in (("recorded", self.recorded), ("live", self.live)) if runs}
         self.source = "recorded" if self.recorded else "live"
         other = self.paper and self.paper_measure != measure  # then every column names its own measure
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
@@ -70,16 +71,14 @@ class Comparison:
         columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in labels]}
         if self.paper:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
-        for name, runs in (("recorded", self.recorded), ("live", self.live)):
-            if runs:
-                means = mean_intervals(runs, self.measure)
-                best = max(means.values(), key=lambda one: one.mean, default=None)
-                cells = (means.get(label) for label in labels)
-                columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
-                if name == "recorded":
-                    columns["record"] = [_links(runs.get(label, ())) for label in labels]
-        sources = (("Recorded", self.recorded), ("Live", self.live))
-        data = [f"{name}: {spell_data(runs)}." for name, runs in sources if runs]
+        for name, runs in self._sources.items():
+            means = mean_intervals(runs, self.measure)
+            best = max(means.values(), key=lambda one: one.mean, default=None)
+            cells = (means.get(label) for label in labels)
+            columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
+            if name == "recorded":
+                columns["record"] = [_links(runs.get(label, ())) for label in labels]
+        data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
         unit = f"{self.measure} in percent, with 95 % bootstrap intervals over queries." if data else ""
         about = " ".join(filter(None, [caption, unit, *data]))
         rows = list(zip(*columns.values(), strict=True))
@@ -94,7 +93,7 @@ class Comparison:
         """
         exact = {label: Interval(value, value, value) for label, value in self.paper.items() if label in labels}
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
-        for name, runs in (("recorded", self.recorded), ("live", self.live)):
+        for name, runs in self._sources.items():
             points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
             series.append(Series(name, name, points, f"{self.measure}, %"))
         order = slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels) if self.runs else HTML("")
