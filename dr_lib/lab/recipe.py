@@ -431,10 +431,8 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
     """
     if isinstance(overrides, str | Path):
         raise InputError(f"{str(overrides)!r} is no mapping", where="overrides", fix="Name a collection as `collection=`.")
-    path = places.scale_file(scale)
-    if not path.is_file() and not overrides:
-        raise InputError(f"no scale {scale!r}", where="scale", fix=f"Known: {', '.join(places.known_scales())}.")
-    start = read_yaml(path)["recipe"] if path.is_file() else {}
+    unnamed = overrides and not places.scale_file(scale).is_file()
+    start = {} if unnamed else read_yaml(places.find_scale(scale))["recipe"]
     recipe = Recipe(**_laid_over(start, overrides or {}))
     return recipe.with_(collection=str(collection)) if collection else recipe
 

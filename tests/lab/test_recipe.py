@@ -207,7 +207,7 @@ def test_one_key_changes_alone():
 
 
 def test_an_unknown_scale_names_the_known_ones():
-    with pytest.raises(InputError, match="Known: gpu, laptop, paper, smoke"):
+    with pytest.raises(InputError, match="Choose one of gpu, laptop, paper, smoke"):
         recipe_at("large")
     assert recipe_at("large", {"seed": 3}).seed == 3
 
