@@ -71,7 +71,7 @@ def code_digest(thing: Callable | type) -> str:
         True
     """
     seen: dict[str, str] = {}
-    _follow(thing.__module__, thing.__qualname__.split(".")[0], seen)
+    _follow(thing.__module__, (thing.__qualname__.split(".")[0],), seen)
     if not seen and not thing.__module__.startswith(CARRIERS):  # of a notebook, perhaps
         try:
             seen[thing.__qualname__] = inspect.getsource(thing)
@@ -81,29 +81,26 @@ def code_digest(thing: Callable | type) -> str:
     return json_digest(seen)
 
 
-def _follow(module: str, name: str, seen: dict[str, str]) -> None:
-    """Add the definition of a name, and of all that it names, to `seen`."""
+def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
+    """Add the definition of a dotted name such as `losses.contrastive`, and of all that it names, to `seen`."""
+    while len(path) > 1 and (inner := _module(module, path[0])):  # through modules as far as they go
+        module, path = inner, path[1:]
+    name = path[0]
     if module.startswith(CARRIERS) or f"{module}.{name}" in seen:
         return
     defined, imported = _names(module)
     if name in defined:
         seen[f"{module}.{name}"] = "\n".join(text for text, _ in defined[name])
-        for _, used in defined[name]:
-            for path in used:
-                _follow_path(module, path, seen)
+        for _, names in defined[name]:
+            for used in names:
+                _follow(module, used, seen)
     elif name in imported:
+        source, original = imported[name]
         if inner := _module(module, name):  # used as a value, as in getattr(masking, unit): all of it may run
             for one in {**_names(inner)[0], **_names(inner)[1]}:
-                _follow(inner, one, seen)
-        elif imported[name][1] is not None:
-            _follow(*imported[name], seen)
-
-
-def _follow_path(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
-    """Follow a dotted name such as `losses.contrastive`: through modules as far as they go, then to a definition."""
-    while len(path) > 1 and (inner := _module(module, path[0])):
-        module, path = inner, path[1:]
-    _follow(module, path[0], seen)
+                _follow(inner, (one,), seen)
+        elif original is not None:
+            _follow(source, (original,), seen)
 
 
 def _module(module: str, name: str) -> str | None:
