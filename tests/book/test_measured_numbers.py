@@ -7,7 +7,7 @@ from measured_numbers import measured
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab import find_record, recorded_folder
+from dr_lib.report import recorded
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
 # A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3 [23.6, 29.0]".
@@ -35,7 +35,7 @@ def typed(text: str) -> list[str]:
 
 
 def test_a_cell_is_the_mean_of_its_record():
-    record = find_record("dpr_paq/table03", "posts", folder=recorded_folder("laptop"))
+    (record,) = recorded("dpr_paq/table03")["posts"]
     assert measured("dpr_paq/table03; posts; R@1") == f"{100 * record.means['R@1']:.1f}"
     assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured("evaluation/zero-shot; BM25; nDCG@10; npl")
 
