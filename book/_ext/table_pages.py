@@ -31,11 +31,6 @@ Cell = dict[str, Any]
 Entry = Mapping[str, Any]
 
 
-def spell_seeds(number: int) -> str:
-    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
-    return f"{number} seed{'s' if number != 1 else ''}"
-
-
 def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "") -> dict[str, Any]:
     """A notebook in the order in which its page shows it.
 
@@ -102,6 +97,11 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
                 output["data"]["text/html"] = shown.replace(part[0], "", 1)
                 return part[0].replace("\n", "<br>")
     return ""
+
+
+def spell_seeds(number: int) -> str:
+    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} seed{'s' if number != 1 else ''}"
 
 
 def claims_html(entries: Sequence[Entry]) -> str:
