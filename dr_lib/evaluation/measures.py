@@ -165,7 +165,7 @@ def evaluate(
         problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
         raise InputError(problem, where="ranking", fix="Give the ids of the collection that was searched.")
     if R_PRECISION in wanted:
-        _check_depth(ranking, qrels, len(passage_ids), grade)
+        check_depth(ranking, max(sum(own >= grade for own in grades.values()) for grades in qrels.values()), len(passage_ids))
     # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks keeps its name.
     rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
     by_row = {query: {(next(rows), passage): int(own) for passage, own in qrels[query].items()} for query in qrels}
@@ -287,8 +287,8 @@ def answer_accuracy(
     return Scores(ranking.query_ids, {f"accuracy@{k}": found[:, :k].any(axis=1) for k in ks})
 
 
-def _check_depth(ranking: Ranking, qrels: Qrels, passages: int, grade: int) -> None:
-    most = max(sum(own >= grade for own in grades.values()) for grades in qrels.values())
+def check_depth(ranking: Ranking, most: int, passages: int) -> None:
+    """Raise `InputError` where a ranking is too short for the R-precision of a query with `most` relevant passages."""
     if ranking.depth < min(most, passages):
         problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
