@@ -18,6 +18,7 @@ from dr_lib.models.bert import (
     locate,
     masked_positions,
     max_masked,
+    named_parts,
     new_bert,
     position_vectors,
     save_masked_lm,

@@ -252,9 +252,9 @@ def load_scorer(folder: Path) -> Scorer:
     Raises:
         InputError: the folder holds neither, or what `from_pretrained` of its kind refuses.
     """
-    kinds = {"cross_encoder.json": CrossEncoder, "late_interaction.json": LateInteraction}
-    for file, kind in kinds.items():
-        if (folder / file).is_file():
+    kinds = (CrossEncoder, LateInteraction)
+    for kind in kinds:
+        if (folder / kind.settings_file).is_file():
             return kind.from_pretrained(folder, device=machine.device())
-    fix = "Give a re-ranker saved or exported by dr_lib."
-    raise InputError(f"neither {' nor '.join(kinds)} in this folder", where=folder, fix=fix)
+    names = " nor ".join(kind.settings_file for kind in kinds)
+    raise InputError(f"neither {names} in this folder", where=folder, fix="Give a re-ranker saved or exported by dr_lib.")

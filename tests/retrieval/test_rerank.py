@@ -31,7 +31,7 @@ def stores(tiny_tokenizer, sentences, tmp_path_factory):
 def encoder(tmp_path, tiny_bert, tiny_tokenizer):
     save_masked_lm(tiny_bert(dropout=0.3), tiny_tokenizer, tmp_path)
     encoder = CrossEncoder.from_pretrained(tmp_path, length=40)
-    nn.init.normal_(encoder.model.classifier.weight, std=3.0)
+    nn.init.normal_(encoder.encoder.classifier.weight, std=3.0)
     return encoder
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_ranked_is_refused(stores, encoder, ranking):
     crossing = encoder.crossing(*stores)
     with pytest.raises(InputError, match="top 0"):
         rerank(encoder, ranking, crossing, top=0, **OPTIONS)
-    nn.init.constant_(encoder.model.classifier.bias, np.nan)
+    nn.init.constant_(encoder.encoder.classifier.bias, np.nan)
     with pytest.raises(InputError, match="is not finite"):
         rerank(encoder, ranking, crossing, **OPTIONS)
 
