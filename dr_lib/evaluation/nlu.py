@@ -259,7 +259,6 @@ def finetune_nlu(
     folder: Path,
     *,
     seed: int = 0,
-    progress: bool = True,
 ) -> Scores:
     """Fine-tune a copy of `encoder` on one split of a task and read another with it.
 
@@ -270,7 +269,6 @@ def finetune_nlu(
         settings: of the training.
         folder: of token stores, checkpoints and log; a run that was cut off continues there.
         seed: of the head's first weights and the order of rows.
-        progress: show bars.
 
     Returns:
         "predicted" and "actual" of every row of `test_split`, numbers of classes or scores in the task's own scale, and
@@ -285,13 +283,13 @@ def finetune_nlu(
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     for name, split in (("train", train_split), ("test", test_split)):
         columns = tuple(split.texts.column_names)
-        stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns, progress=progress)
+        stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns)
     classifier = SentenceClassifier(encoder, task, dropout=settings.dropout, seed=seed)
     batches = _batches(stores["train"], train_split, batch_rows, settings.length, seed)
     steps = max(1, round(settings.epochs * (len(train_split) // batch_rows)))  # full batches only
     shared = settings.model_dump(include={"learning_rate", "warmup", "weight_decay"})
     numbers = TrainSettings(steps=steps, seed=seed, **shared)
-    train(classifier, batches, numbers, folder / "training", title=task.name, progress=progress)
+    train(classifier, batches, numbers, folder / "training", title=task.name)
     columns = {"predicted": predict(classifier, stores["test"], settings.length), "actual": test_split.targets}
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if task.classes else {}
     return Scores([str(row) for row in range(len(test_split))], columns)

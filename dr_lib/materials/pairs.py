@@ -89,9 +89,7 @@ class PairRow:
     negatives: tuple[Context, ...] = ()
 
 
-def store_pairs(
-    rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1, progress: bool = True
-) -> dict[str, int]:
+def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1) -> dict[str, int]:
     """Write `queries/`, `passages/` and `examples/`: each distinct text once, with all pairs that it is in.
 
     Of each row the first positive that has text is taken, as the released loader does. Rows with the same question are
@@ -102,7 +100,6 @@ def store_pairs(
         folder: an existing folder.
         tokenizer: of the model that will read them.
         depth: hard negatives of a query to keep (PAQ as published: 1 per row).
-        progress: show bars.
 
     Returns:
         Counts: rows, left_out (without a question or a passage with text), queries, passages, and pairs of query and
@@ -117,7 +114,7 @@ def store_pairs(
         open_strings(folder / SCRATCH / "queries.arrow", "text") as queries,
         open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
     ):
-        for row in tqdm(rows, desc="pairs", unit="row", disable=not progress):
+        for row in tqdm(rows, desc="pairs", unit="row"):
             positive = next((one for one in row.positives if one.text.strip()), None)
             if not row.question.strip() or positive is None:
                 left_out += 1
@@ -139,7 +136,7 @@ def store_pairs(
     stored = (("queries", first_queries, ("text",)), ("passages", first_passages, ("title", "text")))
     for name, first, columns in stored:
         strings = Dataset.from_file(str(folder / SCRATCH / f"{name}.arrow")).select(first)
-        TokenStore.build(strings, tokenizer, folder / name, columns=columns, progress=progress)
+        TokenStore.build(strings, tokenizer, folder / name, columns=columns)
     of_row = np.frombuffer(others, np.int64)
     is_positive = np.diff(of_row, prepend=-1) > 0  # the first passage of each row
     owners = query_rows[of_row]

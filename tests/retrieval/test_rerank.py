@@ -35,7 +35,7 @@ def encoder(tmp_path, tiny_bert, tiny_tokenizer):
     return encoder
 
 
-OPTIONS = {"tokens_per_batch": 200, "precision": "fp32", "progress": False}
+OPTIONS = {"tokens_per_batch": 200, "precision": "fp32"}
 
 
 @pytest.fixture
