@@ -45,6 +45,7 @@ from dr_lib.models.late_interaction import (
     best_matches,
     best_matches_of_pairs,
 )
+from dr_lib.models.text_model import TextModel
 from dr_lib.models.writers import (
     CausalDecoding,
     Sampling,
