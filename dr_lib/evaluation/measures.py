@@ -167,15 +167,13 @@ def evaluate(
     if R_PRECISION in wanted:
         check_depth(ranking, max(sum(own >= grade for own in grades.values()) for grades in qrels.values()), len(passage_ids))
     # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks keeps its name.
-    rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
-    by_row = {query: {(next(rows), passage): int(own) for passage, own in qrels[query].items()} for query in qrels}
-    judged = {
-        query: {f"absent {passage}" if row < 0 else str(row): own for (row, passage), own in grades.items()}
-        for query, grades in by_row.items()
-    }
+    known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
+    row_of = dict(zip(known, rows_of(known, passage_ids).tolist(), strict=True))
+    names = {passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()}
+    judged = {query: {names[passage]: int(own) for passage, own in grades.items()} for query, grades in qrels.items()}
     # Of a thousand passages a query only a few are judged: the deep measures are given no others, at their own ranks.
     hits = {
-        query: np.flatnonzero(np.isin(ranking.rows[place], [row for row, _ in by_row[query] if row >= 0]))
+        query: np.flatnonzero(np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0]))
         for query, place in places.items()
     }
     values = {}

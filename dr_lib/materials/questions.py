@@ -37,18 +37,8 @@ from dr_lib.objectives import predict_tokens
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
-from dr_lib.training import (
-    Examples,
-    GeneratorTraining,
-    RetrievalBatch,
-    RetrievalBatches,
-    distinct_rows,
-    group_examples,
-    machine,
-    text_hash,
-    train,
-    training_examples,
-)
+from dr_lib.training import Examples, GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
+from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 Filter = Literal["none", "local", "global"]
 AT_ONCE = 16_384

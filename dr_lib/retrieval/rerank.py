@@ -124,17 +124,12 @@ def rerank(
         cross_encoder: the re-ranker.
         ranking: what a first retriever found.
         crossing: its queries, in order, and passages, from `cross_encoder.crossing`.
-        top: passages scored; the others follow in the order they had, each with a score one below the one before.
+        top: passages scored, at least one; the others follow in the order they had, each with a score one below the one before.
         options: of `score_pairs`.
 
     Returns:
         A ranking of the same queries and passages; in the part that was scored, scores are logits.
-
-    Raises:
-        InputError: `top` is below 1, or what `score_pairs` refuses.
     """
-    if top < 1:
-        raise InputError(f"top {top}", where="rerank", fix="Score at least one passage.")
     rows = np.array(ranking.rows)
     best = rows[:, :top]
     scores = score_candidates(cross_encoder, crossing, np.arange(len(rows)), best, title="re-rank", **options)
