@@ -15,7 +15,6 @@ pages of DPR-PAQ's Table 3 and MASTER's Table 7 run with them, but methods canno
 ideas/evaluation.
 """
 
-import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dr_lib.collections.beir import field_of, read_lines, read_records
+from dr_lib.collections.beir import field_of, read_lines, read_records, read_table
 from dr_lib.collections.collection import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_text
@@ -198,21 +197,12 @@ def _read_dstc7(path: Path) -> Iterator[Exchange]:
 
 def _read_ubuntu(path: Path) -> Iterator[Exchange]:
     """The context is one text, its turns between marks."""
-    rows, right = csv.DictReader(f"{line}\n" for _, line in read_lines(path)), "Ground Truth Utterance"
-    try:
-        columns = rows.fieldnames or []
-        if "Context" not in columns or right not in columns:
-            raise InputError(f"columns {', '.join(columns)}", where=path, fix="Use the published files of Ubuntu v2.")
-        for row in rows:
-            if None in row or None in row.values():
-                where = f"{path} line {rows.line_num}"
-                raise InputError("not as many cells as the header has", where=where, fix="Generate the file again.")
-            turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
-            wrong = (_plain(row[name]) for name in columns if name.startswith("Distractor_"))
-            yield Exchange(turns, _plain(row[right]), (_plain(row[right]), *wrong))
-    except csv.Error as error:
-        fix = "Look for a quote that is not closed, or generate the file again."
-        raise InputError(f"not CSV ({error})", where=f"{path} line {rows.line_num}", fix=fix) from None
+    for where, row in read_table(path):
+        if not {"Context", "Ground Truth Utterance"} <= row.keys():
+            raise InputError(f"columns {', '.join(row)}", where=where, fix="Use the published files of Ubuntu v2.")
+        turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
+        right = _plain(row["Ground Truth Utterance"])
+        yield Exchange(turns, right, (right, *(_plain(cell) for name, cell in row.items() if name.startswith("Distractor_"))))
 
 
 def _plain(text: str) -> str:

@@ -44,7 +44,6 @@ from dr_lib.retrieval import Ranking, holds_answer
 from dr_lib.stages import stage
 
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
-BY_ANSWER = ("accuracy@5", "accuracy@20", "accuracy@100")
 R_PRECISION = "R-precision"
 KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.

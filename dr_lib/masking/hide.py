@@ -54,7 +54,7 @@ def hide(
     allowed = _allowed(vocab_size, frozenset(special_ids), ids.device)
     # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the vocabulary, above 9 nothing.
     lot = torch.rand(ids.shape, generator=generator, device=ids.device, dtype=torch.float64).mul_(10)
-    drawn = allowed[((lot - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1)]
+    drawn = allowed.take(((lot - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1))
     hidden = torch.where(lot < 8, mask_id, drawn)
     return torch.where(mask & (lot < 9), hidden, ids)
 

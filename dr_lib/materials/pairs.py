@@ -24,7 +24,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.collections import Collection, field_of, read_lines
+from dr_lib.collections import Collection, field_of, read_lines, record_of
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.materials.texts import open_strings
@@ -240,19 +240,12 @@ def _next_lines(lines: Iterator[str], size: int) -> str:
 
 def _parse(raw: Any, path: Path, where: str) -> PairRow:
     """Turn an unparsed row into a question with its passages; `InputError` names file and line."""
-    record = raw
     if isinstance(raw, str) and _is_table(path):
         cells = raw.split("\t")
         if len(cells) != 2:
             raise InputError(f"{len(cells)} columns instead of 2", where=where, fix="Give question and passage.")
         return PairRow(cells[0], (Context("", cells[1]),))
-    if isinstance(raw, str):
-        try:
-            record = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"not a JSON object ({error})", where=where, fix="Write one object a line.") from None
-    if not isinstance(record, dict):
-        raise InputError("not a JSON object", where=where, fix="Write one object a row.")
+    record = record_of(raw, where)
     if "positive_ctxs" in record:
         positives = _contexts(record, "positive_ctxs", where)
         return PairRow(_joined(record, "question", where), positives, _contexts(record, "hard_negative_ctxs", where))
