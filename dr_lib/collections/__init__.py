@@ -68,8 +68,8 @@ def _find_source(name: str) -> Source:
         raise InputError(problem, where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
-    if kilt.pages_file(place):
-        return kilt.folder_source(place)
+    if pages := kilt.pages_file(place):
+        return kilt.folder_source(place, pages)
     if plain.text_files(place):
         return plain.texts_source(place)
     if not any((place / name).exists() for name in plain.LAYOUT) and len(files := plain.line_files(place)) == 1:
