@@ -116,8 +116,8 @@ def measure(place: Path, passages: int, words: int, least: int) -> tuple[Cost, C
     """Count one collection and print what it took."""
     store = MadeUpStore(place / "store", passages, words)
     found = []
-    counting = cost_of(lambda: found.append(count_ngrams(store, place / "ngrams", min_count=least, progress=False)))
-    weighing = cost_of(lambda: write_importances(found[0], store, place / "values", progress=False))
+    counting = cost_of(lambda: found.append(count_ngrams(store, place / "ngrams", min_count=least)))
+    weighing = cost_of(lambda: write_importances(found[0], store, place / "values"))
     print(f"{passages:,} passages, {found[0].totals[0]:,} words; tables {folder_size(place / 'ngrams') / GIB:.2f} GiB")
     for name, cost in (("counting", counting), ("importances", weighing)):
         print(f"  {name:12}{cost.wall:8.0f} s   processor {cost.processor:7.1f} s   memory {cost.memory / GIB:.2f} GiB")

@@ -9,7 +9,7 @@ passages without questions: a file of JSON Lines or CSV, text files.
 from pathlib import Path
 
 from dr_lib.collections import beir, kilt, plain, pydocs, squad
-from dr_lib.collections.beir import GENERATED, field_of, query_text, read_lines, read_records, write_folder
+from dr_lib.collections.beir import GENERATED, field_of, query_text, read_lines, read_records, record_of, write_folder
 from dr_lib.collections.collection import Collection, document_numbers, id_chunks, judged_rows, rows_of
 from dr_lib.collections.dialogue import CandidateSet, Exchange, dialogue_file, load_candidates, made_dialogues, made_sentence_pairs
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
@@ -68,8 +68,8 @@ def _find_source(name: str) -> Source:
         raise InputError(problem, where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)
-    if kilt.pages_file(place):
-        return kilt.folder_source(place)
+    if pages := kilt.pages_file(place):
+        return kilt.folder_source(place, pages)
     if plain.text_files(place):
         return plain.texts_source(place)
     if not any((place / name).exists() for name in plain.LAYOUT) and len(files := plain.line_files(place)) == 1:

@@ -4,6 +4,7 @@ Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say 
 stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
 """
 
+import csv
 import gzip
 import json
 import re
@@ -140,14 +141,36 @@ def read_records(path: Path, parse: Callable[[Record, str], Any] = lambda record
     """Places in a JSON Lines file, as errors name them, with what `parse` makes of the object there."""
     for where, line in read_lines(path):
         if line.strip():
-            try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError(f"{JSON_TYPES[type(record)]} instead")
-            except (ValueError, RecursionError) as error:
-                problem = f"not a JSON object ({error})"
-                raise InputError(problem, where=where, fix="Write one JSON object a line.") from None
-            yield where, parse(record, where)
+            yield where, parse(record_of(line, where), where)
+
+
+def record_of(raw: Any, where: str) -> Record:
+    """A line as a JSON object, or what was parsed before if it is one; `InputError` names the place where it is none."""
+    try:
+        record = json.loads(raw) if isinstance(raw, str) else raw
+        if not isinstance(record, dict):
+            raise ValueError(f"{JSON_TYPES[type(record)]} instead")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not a JSON object ({error})", where=where, fix="Write one JSON object a line.") from None
+    return record
+
+
+def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Places and rows of a table, .csv or .tsv, plain or .gz, by the names in its first line; a cell may hold line ends."""
+    csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
+    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter="\t" if ".tsv" in path.name else ",", strict=True)
+    columns: list[str] = []
+    try:
+        columns = [name.strip() for name in next(lines, [])]
+        for row in lines:
+            if any(row):
+                yield f"{path} line {lines.line_num}", dict(zip(columns, row, strict=True))
+    except InputError:
+        raise
+    except (csv.Error, ValueError) as error:
+        problem = f"not a row of a table whose columns are {', '.join(columns)[:80]} ({error})"
+        fix = "Give each row as many cells as the first line has names, and close every quote."
+        raise InputError(problem, where=f"{path} line {lines.line_num}", fix=fix) from None
 
 
 def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:

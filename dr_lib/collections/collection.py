@@ -182,17 +182,13 @@ class Collection:
         drawn = {split: self._draw_queries(split, limits[split], seed) for split in self.splits if split in limits}
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
+        cut: dict[str, Grades] = {}
         for split in self.splits:
+            grades = drawn.get(split, self.qrels(split))
             if split not in drawn:
-                drawn[split] = {
-                    query: judged
-                    for query, judged in self.qrels(split).items()
-                    if (positives := _positives({query: judged})) and positives <= ids
-                }
-        cut = {
-            split: {query: own for query, judged in drawn[split].items() if (own := _restricted(judged, ids))}
-            for split in self.splits
-        }
+                grades = {query: own for query, own in grades.items() if set() < _positives({query: own}) <= ids}
+            kept = {query: {id_: grade for id_, grade in own.items() if id_ in ids} for query, own in grades.items()}
+            cut[split] = {query: own for query, own in kept.items() if own}
         wanted = {query for grades in cut.values() for query in grades}
         query_rows = [row for id_, row in self._query_rows.items() if id_ in wanted]
         arguments = {"passages": passages, "queries": limits, "seed": seed}
@@ -238,10 +234,6 @@ class Collection:
 
 def _positives(grades: Grades) -> set[str]:
     return {id_ for judged in grades.values() for id_, grade in judged.items() if grade > 0}
-
-
-def _restricted(judged: Mapping[str, int], ids: set[str]) -> dict[str, int]:
-    return {id_: grade for id_, grade in judged.items() if id_ in ids}
 
 
 def _column(dataset: datasets.Dataset, name: str) -> pa.ChunkedArray:

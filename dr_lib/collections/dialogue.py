@@ -3,22 +3,20 @@
 DPR-PAQ, sections 3.2.2 and 3.3: ConvAI2 (20 candidates), DSTC7 (100), Ubuntu v2 (10); here also any folder with
 `pairs/<split>.jsonl`. One reader per format:
 
-- `pairs/<split>.jsonl[.gz]`: one object per line with `context` (turns), `response` and, outside training, `candidates`.
+- `pairs/<split>.jsonl[.gz]`: one object per line with `context` (turns), `response` and `candidates`.
 - ConvAI2 (ParlAI's text files): numbered lines that start again at 1 with each dialogue; persona lines first, then
   `utterance TAB response TAB TAB candidate|candidate|...`. The persona counts as context (DPR-PAQ, section 3.3).
 - DSTC7 track 1, subtask 1: a JSON list; the test set's answers come in a file of their own. An answer that is not
-  among the 100 options is added to them. Where the augmented training file lies beside the plain one, it is taken:
-  each utterance of the second speaker is a response there (in ParlAI's release; DPR-PAQ trains on it).
-- Ubuntu v2: CSV; `valid` and `test` with one right and nine wrong utterances, `train` with a label.
+  among the 100 options is added to them.
+- Ubuntu v2: CSV with one right and nine wrong utterances a row.
 
 Where no published file is at hand, `made_dialogues` and `made_sentence_pairs` write stand-ins from a collection: the
 pages of DPR-PAQ's Table 3 and MASTER's Table 7 run with them, but methods cannot be compared. Page of the book:
 ideas/evaluation.
 """
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dr_lib.collections.beir import field_of, read_lines, read_records
+from dr_lib.collections.beir import field_of, read_lines, read_records, read_table
 from dr_lib.collections.collection import Collection, rows_of
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_text
@@ -113,48 +111,32 @@ def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None
         limit: only the first so many contexts.
 
     Raises:
-        InputError: as `read_exchanges`, or a response that is not among its candidates.
+        InputError: no such folder, no file for this split, a broken line, with its number, or a response that is not
+            among its candidates.
     """
-    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(read_exchanges(folder, split), limit))
-
-
-def read_exchanges(folder: str | Path, split: str = "dev") -> Iterator[Exchange]:
-    """Exchanges of a split, in file order; training splits come without candidates.
-
-    Args:
-        folder: a path, or the name of a folder under ``DR_DATA``, holding one of the known formats.
-        split: "train", "dev" or "test".
-
-    Raises:
-        InputError: no such folder, no file for this split, or a broken line, with its number.
-    """
-    path, read = _file_and_reader(folder, split)
-    return read(path)
+    found = read_exchanges(dialogue_file(folder, split))
+    return CandidateSet.of(f"{Path(folder).name}/{split}", islice(found, limit))
 
 
 def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
     """The file that a split is read from; `InputError` where there is none."""
-    return _file_and_reader(folder, split)[0]
-
-
-def _file_and_reader(folder: str | Path, split: str) -> tuple[Path, Callable[[Path], Iterator[Exchange]]]:
     place = find_data(folder)
     if place is None or not place.is_dir():
         fix = "Give the path of a folder, or its name under DR_DATA."
         raise InputError(f"there is no folder {str(folder)!r}", where="dialogue", fix=fix)
     valid = "valid" if split == "dev" else split
-    readers = {
-        f"pairs/{split}.jsonl.gz": _read_pairs,
-        f"pairs/{split}.jsonl": _read_pairs,
-        f"{valid}_self_original.txt": _read_convai2,
-        f"ubuntu_{split}_subtask_1_augmented.json": _read_dstc7,
-        f"ubuntu_{split}_subtask_1.json": _read_dstc7,
-        f"{valid}.csv": _read_ubuntu,
-    }
-    for name, reader in readers.items():
+    names = [f"pairs/{split}.jsonl.gz", f"pairs/{split}.jsonl", f"{valid}_self_original.txt"]
+    names += [f"ubuntu_{split}_subtask_1.json", f"{valid}.csv"]
+    for name in names:
         if (place / name).is_file():
-            return place / name, reader
-    raise InputError(f"no dialogues of the split {split!r}", where=place, fix=f"Looked for {', '.join(readers)}.")
+            return place / name
+    raise InputError(f"no dialogues of the split {split!r}", where=place, fix=f"Looked for {', '.join(names)}.")
+
+
+def read_exchanges(path: Path) -> Iterator[Exchange]:
+    """Exchanges of a file, in its order; a broken line raises `InputError` with its number."""
+    readers = {".txt": _read_convai2, ".json": _read_dstc7, ".csv": _read_ubuntu}
+    return readers.get(path.suffix, _read_pairs)(path)
 
 
 # One reader a format ------------------------------------------------------------------------------------------------
@@ -214,25 +196,13 @@ def _read_dstc7(path: Path) -> Iterator[Exchange]:
 
 
 def _read_ubuntu(path: Path) -> Iterator[Exchange]:
-    """Of a training file only the rows with label 1."""
-    rows = csv.DictReader(f"{line}\n" for _, line in read_lines(path))
-    try:
-        columns = rows.fieldnames or []
-        right = "Utterance" if "Label" in columns else "Ground Truth Utterance"
-        if "Context" not in columns or right not in columns:
-            raise InputError(f"columns {', '.join(columns)}", where=path, fix="Use the published files of Ubuntu v2.")
-        for row in rows:
-            if None in row or None in row.values():
-                where = f"{path} line {rows.line_num}"
-                raise InputError("not as many cells as the header has", where=where, fix="Generate the file again.")
-            if row.get("Label", "1") in ("1", "1.0"):
-                wrong = [_plain(row[name]) for name in columns if name.startswith("Distractor_")]
-                turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
-                response = _plain(row[right])
-                yield Exchange(turns, response, (response, *wrong) if wrong else ())
-    except csv.Error as error:
-        fix = "Look for a quote that is not closed, or generate the file again."
-        raise InputError(f"not CSV ({error})", where=f"{path} line {rows.line_num}", fix=fix) from None
+    """The context is one text, its turns between marks."""
+    for where, row in read_table(path):
+        if not {"Context", "Ground Truth Utterance"} <= row.keys():
+            raise InputError(f"columns {', '.join(row)}", where=where, fix="Use the published files of Ubuntu v2.")
+        turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
+        right = _plain(row["Ground Truth Utterance"])
+        yield Exchange(turns, right, (right, *(_plain(cell) for name, cell in row.items() if name.startswith("Distractor_"))))
 
 
 def _plain(text: str) -> str:
@@ -256,7 +226,7 @@ def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | No
         folder: where to write; default a folder of the cache.
 
     Returns:
-        The folder, as `load_candidates`, `read_exchanges` and a recipe's `evaluation.dialogue` take it.
+        The folder, as `load_candidates` and a recipe's `evaluation.dialogue` take it.
 
     Raises:
         InputError: a split is missing, or a query has no relevant passage.

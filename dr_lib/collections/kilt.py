@@ -33,15 +33,8 @@ def pages_file(folder: Path) -> Path | None:
     return next((folder / name for name in PAGES if (folder / name).is_file()), None)
 
 
-def folder_source(folder: Path) -> Source:
-    """Describe a folder with the knowledge source and any number of tasks; nothing but digests is read yet.
-
-    Raises:
-        InputError: no knowledge source in it.
-    """
-    pages = pages_file(folder)
-    if pages is None:
-        raise InputError("no knowledge source", where=folder, fix=f"Put {PAGES[0]} into the folder.")
+def folder_source(folder: Path, pages: Path) -> Source:
+    """Describe a folder with the knowledge source `pages` and any number of tasks; nothing but digests is read yet."""
     files = {path: TASK.fullmatch(path.name) for path in sorted(folder.glob("*-kilt.jsonl*")) if path.is_file()}
     tasks = {(match[1], match[2]): path for path, match in files.items() if match}  # those without answers do not match
     split = "{1}" if len({task for task, _ in tasks}) <= 1 else "{0}-{1}"

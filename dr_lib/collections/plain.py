@@ -6,14 +6,13 @@ Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is torn apart un
 of the book: practice/own-corpus.
 """
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records, said_of, usual
+from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records, read_table, said_of, usual
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
@@ -50,22 +49,12 @@ def lines_source(path: Path) -> Source:
 
 
 def _cells(path: Path, parse: Callable[[dict[str, Any], str], Passage]) -> Iterator[tuple[str, Passage]]:
-    """The rows of a CSV file as `parse` makes them; a cell may hold line ends."""
-    csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
-    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter="\t" if ".tsv" in path.name else ",", strict=True)
-    try:
-        columns = [name.strip() for name in next(lines, [])]
-        for row in lines:
-            where = f"{path} line {lines.line_num}"
-            if any(row):
-                record = {name: cell for name, cell in zip(columns, row, strict=True) if cell}
-                yield where, parse(record | ({"position": int(record["position"])} if "position" in record else {}), where)
-    except (csv.Error, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        problem = f"not a row of a table whose columns are {', '.join(columns)[:80]} ({error})"
-        fix = "Give each row as many cells as the first line has names."
-        raise InputError(problem, where=f"{path} line {lines.line_num}", fix=fix) from None
+    """The rows of a table as `parse` makes them; an empty cell is no field."""
+    for where, row in read_table(path):
+        record: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
+        if record.get("position", "").isdecimal():
+            record["position"] = int(record["position"])
+        yield where, parse(record, where)
 
 
 def text_files(place: Path) -> list[Path]:

@@ -7,7 +7,7 @@ are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). Page of the book:
 """
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import datasets
 import numpy as np
@@ -53,12 +53,7 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
 
 
 def evaluate_candidates(
-    context_encoder: DenseEncoder,
-    encoder: DenseEncoder,
-    dialogues: CandidateSet,
-    settings: DialogueSettings,
-    folder: Path,
-    **options: Any,
+    context_encoder: DenseEncoder, encoder: DenseEncoder, dialogues: CandidateSet, settings: DialogueSettings, folder: Path
 ) -> Scores:
     """Encode a set's contexts and distinct responses, and score it.
 
@@ -68,7 +63,6 @@ def evaluate_candidates(
         dialogues: contexts with candidates.
         settings: how contexts are cut.
         folder: where tokens and vectors are kept.
-        options: further ones of `retrieval.encode`.
 
     Raises:
         InputError: a context longer than the encoder has positions, or encoders of different widths.
@@ -80,7 +74,7 @@ def evaluate_candidates(
         rows = datasets.Dataset.from_dict({"text": texts})
         store = TokenStore.build(rows, reader.tokenizer, folder / name, columns=("text",), progress=False)
         shape = {"title": "none", "normalise": reader.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
-        vectors.append(encode(reader, store, folder / f"{name}.npy", **shape, **cut, **options))
+        vectors.append(encode(reader, store, folder / f"{name}.npy", **shape, **cut))
     ranks = rank_candidates(*vectors, dialogues.candidates, dialogues.correct)
     return Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks})
 

@@ -44,7 +44,6 @@ from dr_lib.retrieval import Ranking, holds_answer
 from dr_lib.stages import stage
 
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
-BY_ANSWER = ("accuracy@5", "accuracy@20", "accuracy@100")
 R_PRECISION = "R-precision"
 KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
 # These depend on which judged passages stand above the cut, not on what stands between them.
@@ -165,17 +164,15 @@ def evaluate(
         problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
         raise InputError(problem, where="ranking", fix="Give the ids of the collection that was searched.")
     if R_PRECISION in wanted:
-        _check_depth(ranking, qrels, len(passage_ids), grade)
+        check_depth(ranking, max(sum(own >= grade for own in grades.values()) for grades in qrels.values()), len(passage_ids))
     # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks keeps its name.
-    rows = iter(rows_of([passage for grades in qrels.values() for passage in grades], passage_ids).tolist())
-    by_row = {query: {(next(rows), passage): int(own) for passage, own in qrels[query].items()} for query in qrels}
-    judged = {
-        query: {f"absent {passage}" if row < 0 else str(row): own for (row, passage), own in grades.items()}
-        for query, grades in by_row.items()
-    }
+    known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
+    row_of = dict(zip(known, rows_of(known, passage_ids).tolist(), strict=True))
+    names = {passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()}
+    judged = {query: {names[passage]: int(own) for passage, own in grades.items()} for query, grades in qrels.items()}
     # Of a thousand passages a query only a few are judged: the deep measures are given no others, at their own ranks.
     hits = {
-        query: np.flatnonzero(np.isin(ranking.rows[place], [row for row, _ in by_row[query] if row >= 0]))
+        query: np.flatnonzero(np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0]))
         for query, place in places.items()
     }
     values = {}
@@ -287,8 +284,8 @@ def answer_accuracy(
     return Scores(ranking.query_ids, {f"accuracy@{k}": found[:, :k].any(axis=1) for k in ks})
 
 
-def _check_depth(ranking: Ranking, qrels: Qrels, passages: int, grade: int) -> None:
-    most = max(sum(own >= grade for own in grades.values()) for grades in qrels.values())
+def check_depth(ranking: Ranking, most: int, passages: int) -> None:
+    """Raise `InputError` where a ranking is too short for the R-precision of a query with `most` relevant passages."""
     if ranking.depth < min(most, passages):
         problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")

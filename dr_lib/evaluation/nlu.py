@@ -121,9 +121,8 @@ def nlu(folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSe
     encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
     rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
     work = folder / "checkpoint-work"
-    finetune_nlu(encoder, load_tokenizer(place), rows.first(task.train_rows), unseen, task, work, seed=seed).save(
-        folder / "scores.json"
-    )
+    found = finetune_nlu(encoder, load_tokenizer(place), rows.first(task.train_rows), unseen, task, work, seed=seed)
+    found.save(folder / "scores.json")
     shutil.copy(work / "training" / "log.json", folder / "log.json")
 
 
@@ -135,13 +134,11 @@ class NluSplit:
         task: what is asked.
         texts: columns `sentence1` and, for a pair, `sentence2`.
         targets: `[rows]`, int64 number of the class, or float32 in the task's own scale.
-        left_out: lines that had a wrong number of cells.
     """
 
     task: NluTask
     texts: datasets.Dataset
     targets: np.ndarray
-    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -197,7 +194,7 @@ def load_nlu(task: str, folder: str | Path, split: str) -> NluSplit:
         raise InputError("no row in it", where=path, fix="Copy the file again.")
     columns = dict(zip(("sentence1", "sentence2"), map(list, zip(*texts, strict=True)), strict=False))
     dtype = np.int64 if kind.classes else np.float32
-    return NluSplit(kind, datasets.Dataset.from_dict(columns), np.array(targets, dtype), len(lines) - len(texts))
+    return NluSplit(kind, datasets.Dataset.from_dict(columns), np.array(targets, dtype))
 
 
 @dataclass(frozen=True)
@@ -262,7 +259,6 @@ def finetune_nlu(
     folder: Path,
     *,
     seed: int = 0,
-    progress: bool = True,
 ) -> Scores:
     """Fine-tune a copy of `encoder` on one split of a task and read another with it.
 
@@ -273,7 +269,6 @@ def finetune_nlu(
         settings: of the training.
         folder: of token stores, checkpoints and log; a run that was cut off continues there.
         seed: of the head's first weights and the order of rows.
-        progress: show bars.
 
     Returns:
         "predicted" and "actual" of every row of `test_split`, numbers of classes or scores in the task's own scale, and
@@ -288,13 +283,13 @@ def finetune_nlu(
         raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
     for name, split in (("train", train_split), ("test", test_split)):
         columns = tuple(split.texts.column_names)
-        stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns, progress=progress)
+        stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns)
     classifier = SentenceClassifier(encoder, task, dropout=settings.dropout, seed=seed)
     batches = _batches(stores["train"], train_split, batch_rows, settings.length, seed)
     steps = max(1, round(settings.epochs * (len(train_split) // batch_rows)))  # full batches only
     shared = settings.model_dump(include={"learning_rate", "warmup", "weight_decay"})
     numbers = TrainSettings(steps=steps, seed=seed, **shared)
-    train(classifier, batches, numbers, folder / "training", title=task.name, progress=progress)
+    train(classifier, batches, numbers, folder / "training", title=task.name)
     columns = {"predicted": predict(classifier, stores["test"], settings.length), "actual": test_split.targets}
     columns |= {"accuracy": columns["predicted"] == columns["actual"]} if task.classes else {}
     return Scores([str(row) for row in range(len(test_split))], columns)
@@ -328,15 +323,10 @@ def pearson(predicted: np.ndarray, actual: np.ndarray) -> float:
     return float(left @ right / scale) if scale > 0 else 0.0
 
 
-def matthews(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Matthews' correlation of two classes: Pearson's of the two 0/1 columns."""
-    return pearson(predicted == 1, actual == 1)
-
-
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda predicted, actual: float((predicted == actual).mean()),
     "F1": f1,
-    "Matthews": matthews,
+    "Matthews": lambda predicted, actual: pearson(predicted == 1, actual == 1),  # of two classes
     "Pearson": pearson,
     "Spearman": lambda predicted, actual: pearson(stats.rankdata(predicted), stats.rankdata(actual)),
 }
@@ -361,7 +351,7 @@ def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAW
         >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
         0.75
     """
-    return interval_of(*_resampled(lambda rows: _mean(runs, name, rows), _same_rows(runs), draws, seed), level)
+    return interval_of(*difference_draws(runs, (), name, draws=draws, seed=seed), level)
 
 
 def measure_difference(
@@ -374,9 +364,16 @@ def measure_difference(
 def difference_draws(
     first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0
 ) -> tuple[float, np.ndarray]:
-    """First minus second configuration, and the same on resampled rows `[draws]`."""
-    rows = _same_rows([*first, *second])
-    return _resampled(lambda drawn: _mean(first, name, drawn) - _mean(second, name, drawn), rows, draws, seed)
+    """First minus second configuration (or the first alone), and the same on resampled rows `[draws]`."""
+    actual = [run.per_query("actual") for run in (*first, *second)]
+    if not actual or any(not np.array_equal(one, actual[0]) for one in actual):
+        raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
+
+    def value(rows: np.ndarray) -> float:
+        return _mean(first, name, rows) - (_mean(second, name, rows) if second else 0.0)
+
+    rng, rows = np.random.default_rng(seed), len(actual[0])
+    return value(np.arange(rows)), np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
@@ -415,20 +412,7 @@ def _batches(store: TokenStore, split: NluSplit, batch_rows: int, max_length: in
     return batch
 
 
-def _resampled(value: Callable[[np.ndarray], float], rows: int, draws: int, seed: int) -> tuple[float, np.ndarray]:
-    """A value of all rows, and of resampled rows."""
-    rng = np.random.default_rng(seed)
-    return value(np.arange(rows)), np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
-
-
 def _mean(runs: Sequence[Scores], name: str, rows: np.ndarray) -> float:
     """Mean over seeds of the measure on some rows."""
     columns = [(run.per_query("predicted")[rows], run.per_query("actual")[rows]) for run in runs]
     return float(np.mean([MEASURES[name](*pair) for pair in columns]))
-
-
-def _same_rows(runs: Sequence[Scores]) -> int:
-    actual = [run.per_query("actual") for run in runs]
-    if not runs or any(not np.array_equal(one, actual[0]) for one in actual):
-        raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
-    return len(actual[0])

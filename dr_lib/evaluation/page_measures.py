@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dr_lib.collections import rows_of
-from dr_lib.evaluation.measures import R_PRECISION, Qrels, Scores, evaluate
+from dr_lib.evaluation.measures import R_PRECISION, Qrels, Scores, check_depth
 from dr_lib.retrieval import Ranking
 
 
@@ -46,13 +46,13 @@ def page_ranking(ranking: Ranking, pages: Sequence[str]) -> tuple[Ranking, list[
     names = list(dict.fromkeys(pages))
     places = {name: place for place, name in enumerate(names)}
     numbers = np.array([*(places[page] for page in pages), -1])
-    rows = numbers[ranking.rows]
-    first = _first_occurrence(rows)
-    scores = np.where(first, ranking.scores, -np.inf)
-    # Pages stand behind each other by score and then by number, which is a ranking's order.
-    order = np.lexsort((rows, -scores, ~first), axis=1)
-    rows = np.take_along_axis(np.where(first, rows, -1), order, axis=1)
-    return Ranking(ranking.query_ids, rows, np.take_along_axis(scores, order, axis=1)), names
+    rows, scores = np.full_like(ranking.rows, -1), np.full_like(ranking.scores, -np.inf)
+    for query, line in enumerate(numbers[ranking.rows]):
+        found, first = np.unique(line[line >= 0], return_index=True)  # passages are in order: a page's first is its best
+        best = ranking.scores[query, first]
+        order = np.lexsort((found, -best))
+        rows[query, : len(found)], scores[query, : len(found)] = found[order], best[order]
+    return Ranking(ranking.query_ids, rows, scores), names
 
 
 def page_qrels(qrels: Qrels, pages: Sequence[str], passage_ids: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -96,24 +96,11 @@ def r_precision(ranking: Ranking, evidence: Mapping[str, Sequence[Sequence[str]]
         >>> r_precision(ranking, {"q": [["a", "b"], ["c"]]}, ["a", "b", "c"]).values
         {'R-precision': array([1.], dtype=float32)}
     """
-    sets = [(query, own) for query, alternatives in evidence.items() for own in alternatives or [[]]]
-    places = {query: place for place, query in enumerate(ranking.query_ids)}
-    asked = [number for number, (query, _) in enumerate(sets) if query in places]
-    source = [places[sets[number][0]] for number in asked]
-    each = Ranking([str(number) for number in asked], ranking.rows[source], ranking.scores[source])
-    qrels = {str(number): dict.fromkeys(own, 1) or {ids[0]: 0} for number, (_, own) in enumerate(sets)}
-    values = evaluate(each, qrels, ids, [R_PRECISION]).per_query(R_PRECISION)
-    counts = [max(1, len(alternatives)) for alternatives in evidence.values()]
-    best = np.maximum.reduceat(values, np.cumsum([0, *counts[:-1]]))
+    most = max((len({*own}) for alternatives in evidence.values() for own in alternatives), default=0)
+    check_depth(ranking, most, len(ids))
+    found = {query: [ids[row] for row in line if row >= 0] for query, line in zip(ranking.query_ids, ranking.rows, strict=True)}
+    best = []
+    for query, alternatives in evidence.items():
+        sets = [{*own} for own in alternatives if own]
+        best.append(max((len(own.intersection(found.get(query, [])[: len(own)])) / len(own) for own in sets), default=0.0))
     return Scores(list(evidence), {R_PRECISION: best})
-
-
-def _first_occurrence(rows: np.ndarray) -> np.ndarray:
-    """True where a row number occurs for the first time in its line; never for -1."""
-    order = np.argsort(rows, axis=1, kind="stable")
-    ordered = np.take_along_axis(rows, order, axis=1)
-    new = np.ones(rows.shape, bool)
-    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    first = np.empty(rows.shape, bool)
-    np.put_along_axis(first, order, new, axis=1)
-    return first & (rows >= 0)

@@ -5,6 +5,8 @@ Page of the book: the opener of each paper.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,22 +243,16 @@ def load_paper(key: str, folder: Path | None = None) -> Paper:
         raise InputError(told.problem, where=where, fix=told.fix) from None
     if paper.key != key:
         raise InputError(f"key is {paper.key!r}", where=path.name, fix=f"Set it to {key!r}.")
-    _distinct([table.id for table in paper.tables], f"{path.name}: tables")
-    _distinct([claim.id for claim in paper.claims], f"{path.name}: claims")
-    for table in paper.tables:
-        for row, cells in enumerate(table.rows, 1):
-            if len(cells) != len(table.columns):
-                problem = f"row {row} has {len(cells)} cells for {len(table.columns)} columns"
-                raise InputError(problem, where=f"{path.name}: {table.id}", fix="Correct it; use null for a dash.")
-    for claim in paper.claims:
-        _check_claim(claim, paper, f"{path.name}: claim {claim.id}")
+    for where, problem in _problems(paper):
+        raise InputError(problem, where=f"{path.name}: {where}", fix="Correct it: every name must be one of the file's own.")
     return paper
 
 
 def load_papers(folder: Path | None = None) -> dict[str, Paper]:
     """All five papers by key; a claim's id must be unique over all of them."""
     papers = {key: load_paper(key, folder) for key in PAPERS}
-    _distinct([claim.id for paper in papers.values() for claim in paper.claims], "book/papers: claims")
+    for name in _repeated([claim.id for paper in papers.values() for claim in paper.claims]):
+        raise InputError(f"id {name!r} is used twice", where="book/papers: claims", fix="Give each its own id.")
     return papers
 
 
@@ -294,43 +290,49 @@ def number(cell: Cell) -> float | None:
         return None
 
 
-def _check_claim(claim: Claim, paper: Paper, where: str) -> None:
-    _check_answer(claim, paper, where)
-    known = [table.id for table in paper.tables]
-    if claim.table is not None and claim.table not in known:
-        raise InputError(f"there is no {claim.table}", where=f"{where}: source", fix="Name a table of the file.")
-    if claim.compare is None:
-        if not claim.checks:
-            raise InputError("neither compare nor checks", where=where, fix="Say what our runs must show.")
-        return
-    if claim.table is None:
-        raise InputError("names no table", where=f"{where}: source", fix="Name the table that the rows come from.")
-    table = paper.table(claim.table)
-    if claim.metric not in table.columns:
-        fix = f"Columns: {', '.join(table.columns)}."
-        raise InputError(f"no column {claim.metric!r} in {table.id}", where=f"{where}: compare.metric", fix=fix)
-    labels = table.labels()
-    for name in (name for pair in claim.pairs for name in pair):
-        if labels.count(name) != 1:
-            problem = f"{name!r} names {labels.count(name)} rows of {table.id}"
-            raise InputError(problem, where=where, fix=f"Rows: {', '.join(labels)}.")
+def _problems(paper: Paper) -> Iterator[tuple[str, str]]:
+    """Where a paper's file contradicts itself, and how."""
+    for kind, parts in (("tables", paper.tables), ("claims", paper.claims)):
+        yield from ((kind, f"id {name!r} is used twice") for name in _repeated([part.id for part in parts]))
+    for table in paper.tables:
+        for row, cells in enumerate(table.rows, 1):
+            if len(cells) != len(table.columns):
+                yield table.id, f"row {row} has {len(cells)} cells for {len(table.columns)} columns (null stands for a dash)"
+    for claim in paper.claims:
+        yield from ((f"claim {claim.id}: {field}", problem) for field, problem in _of_answer(claim))
+        yield from ((f"claim {claim.id}: {field}", problem) for field, problem in _of_comparison(claim, paper))
 
 
-def _check_answer(claim: Claim, paper: Paper, where: str) -> None:
-    """Its rows are the claim's, and the pairs that carry it follow from its own."""
+def _of_comparison(claim: Claim, paper: Paper) -> Iterator[tuple[str, str]]:
+    """A claim names a table of the file, and rows and a column that this table has."""
+    tables = {table.id: table for table in paper.tables}
+    if claim.table is not None and claim.table not in tables:
+        yield "source", f"there is no {claim.table}"
+    elif claim.compare and claim.table is None:
+        yield "source", "names no table that the rows could come from"
+    elif claim.compare:
+        labels, columns = tables[claim.table].labels(), tables[claim.table].columns
+        if claim.metric not in columns:
+            yield "compare.metric", f"no column {claim.metric!r} in {claim.table}, which has {', '.join(columns)}"
+        for name in (name for pair in claim.pairs for name in pair if labels.count(name) != 1):
+            yield "compare.pairs", f"{name!r} names {labels.count(name)} rows of {claim.table}, which has {', '.join(labels)}"
+    elif not claim.checks:
+        yield "checks", "neither compare nor checks says what our runs must show"
+
+
+def _of_answer(claim: Claim) -> Iterator[tuple[str, str]]:
+    """The rows of an answer are the claim's, and the pairs that carry the claim follow from its own."""
     answer = claim.answered_by
     if (answer is None) == (claim.unanswerable is None):
-        raise InputError(
-            "needs either answered_by or unanswerable", where=where, fix="Say which records answer it, or why none can."
-        )
+        yield "answered_by", "needs either answered_by or unanswerable"
     rows = {row for pair in claim.pairs for row in pair} | {row for check in claim.checks for row in check.rows}
     follow = {*claim.pairs}
     for _ in rows:
         follow |= {(first, last) for first, one in follow for other, last in follow if one == other}
-    unknown = [f"{row!r} is no row" for row in answer.rows if row not in rows] if answer else []
-    unknown += [f"{pair} does not follow from the pairs" for pair in (answer and answer.pairs) or () if pair not in follow]
-    if unknown:
-        raise InputError(f"{unknown[0]} of the claim", where=f"{where}: answered_by", fix=f"Rows: {', '.join(sorted(rows))}.")
+    if answer:
+        yield from (("answered_by.rows", f"{row!r} is no row of the claim") for row in answer.rows if row not in rows)
+        pairs = (pair for pair in answer.pairs or () if pair not in follow)
+        yield from (("answered_by.pairs", f"{pair} does not follow from the claim's pairs") for pair in pairs)
 
 
 def _place(content: Any, steps: tuple[int | str, ...]) -> str:
@@ -352,7 +354,5 @@ def _named(parts: list, name: str, where: str) -> Any:
     raise InputError(f"no {name!r}", where=where, fix=f"Known: {', '.join(part.id for part in parts)}.")
 
 
-def _distinct(ids: list[str], where: str) -> None:
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        raise InputError(f"id {twice[0]!r} is used twice", where=where, fix="Give each its own id.")
+def _repeated(ids: list[str]) -> list[str]:
+    return sorted(name for name, times in Counter(ids).items() if times > 1)

@@ -9,6 +9,7 @@ Page of the book: ideas/statistics.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -20,8 +21,8 @@ DRAWS = 10_000
 AT_ONCE = 1 << 22
 KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
 
-Draw = Callable[[int, int, int, int], Iterator[tuple[slice, np.ndarray]]]
-"""(draws, queries, seed, draws of a part) -> the parts."""
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+"""(source, draws, queries) -> `[draws, queries]`."""
 
 
 @dataclass(frozen=True)
@@ -311,33 +312,31 @@ def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _drawn(draw: Draw, draws: int, queries: int, seed: int) -> Iterable[tuple[slice, np.ndarray]]:
-    """Draws in parts that fit in memory, kept for the next call where they all do; a part depends on the queries' number."""
-    what = draws, queries, seed, max(1, AT_ONCE // queries)
-    return _kept(draw, *what) if draws * queries <= KEPT else draw(*what)
+    """Draws in parts that fit in memory, kept for the next call where they all do."""
+    what = draw, draws, queries, seed, max(1, AT_ONCE // queries)
+    return _kept(*what) if draws * queries <= KEPT else _parts(*what)
 
 
 @lru_cache(maxsize=2)
-def _kept(draw: Draw, *what: int) -> list[tuple[slice, np.ndarray]]:
+def _kept(*what: Any) -> list[tuple[slice, np.ndarray]]:
     """What was drawn last, of resamples and of signs."""
-    return list(draw(*what))
+    return list(_parts(*what))
 
 
-def _resamples(draws: int, queries: int, seed: int, size: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """How often each query was drawn in each resample, `[part, queries]`: resampled means are then one product of matrices."""
+def _parts(draw: Draw, draws: int, queries: int, seed: int, size: int) -> Iterator[tuple[slice, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    for part in _parts(draws, size):
-        drawn = rng.integers(0, queries, (part.stop - part.start, queries), dtype=np.int32)
-        places = drawn + np.arange(len(drawn))[:, None] * queries
-        counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        yield part, counts.astype(np.min_scalar_type(queries))
+    for start in range(0, draws, size):
+        stop = min(draws, start + size)
+        yield slice(start, stop), draw(rng, stop - start, queries)
 
 
-def _signs(draws: int, queries: int, seed: int, size: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """1 and -1 at random, `[part, queries]` int8."""
-    rng = np.random.default_rng(seed)
-    for part in _parts(draws, size):
-        yield part, 1 - 2 * rng.integers(0, 2, (part.stop - part.start, queries), dtype=np.int8)
+def _resamples(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
+    """How often each query was drawn in each resample, `[draws, queries]`: resampled means are then one product of matrices."""
+    places = rng.integers(0, queries, (draws, queries), dtype=np.int32) + np.arange(draws)[:, None] * queries
+    counts = np.bincount(places.ravel(), minlength=draws * queries).reshape(draws, queries)
+    return counts.astype(np.min_scalar_type(queries))
 
 
-def _parts(draws: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(draws, start + size)) for start in range(0, draws, size))
+def _signs(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
+    """1 and -1 at random, `[draws, queries]` int8."""
+    return 1 - 2 * rng.integers(0, 2, (draws, queries), dtype=np.int8)

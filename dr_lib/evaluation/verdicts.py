@@ -346,9 +346,7 @@ def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0
         >>> flips(old, new, "R@1")
         [Case(query_id='a', first=0.0, second=1.0)]
     """
-    gaps = -paired_difference(first, second, measure)[0]
-    places = {query: place for place, query in enumerate(second.query_ids)}
-    before, after = first.per_query(measure), second.per_query(measure)[[places[query] for query in first.query_ids]]
+    before, after = aligned([first, second], first, measure)
     chosen = np.flatnonzero((before <= threshold) & (after > threshold))
-    order = chosen[np.argsort(-gaps[chosen], kind="stable")]
+    order = chosen[np.argsort((before - after)[chosen], kind="stable")]
     return [Case(first.query_ids[row], float(before[row]), float(after[row])) for row in order]

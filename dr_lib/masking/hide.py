@@ -1,6 +1,7 @@
 """What a masked piece becomes: always [MASK], or BERT's 80/10/10 rule. Page: ideas/masking."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -50,23 +51,15 @@ def hide(
     ids = batch.input_ids
     if policy == "mask":
         return ids.masked_fill(mask, mask_id)
-    runs, free = _banned_runs(vocab_size, special_ids)
+    allowed = _allowed(vocab_size, frozenset(special_ids), ids.device)
     # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the vocabulary, above 9 nothing.
     lot = torch.rand(ids.shape, generator=generator, device=ids.device, dtype=torch.float64).mul_(10)
-    drawn = ((lot - 8) * free).long()
-    for start, length in runs:
-        drawn += (drawn >= start) * length
+    drawn = allowed.take(((lot - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1))
     hidden = torch.where(lot < 8, mask_id, drawn)
     return torch.where(mask & (lot < 9), hidden, ids)
 
 
-def _banned_runs(vocab_size: int, special_ids: Iterable[int]) -> tuple[list[list[int]], int]:
-    """Special ids as runs of neighbours (start and length, from the left), and how many other ids there are."""
-    banned = sorted({id_ for id_ in special_ids if 0 <= id_ < vocab_size})
-    runs: list[list[int]] = []
-    for id_ in banned:
-        if runs and id_ == sum(runs[-1]):
-            runs[-1][1] += 1
-        else:
-            runs.append([id_, 1])
-    return runs, vocab_size - len(banned)
+@lru_cache(maxsize=8)
+def _allowed(vocab_size: int, special_ids: frozenset[int], device: torch.device) -> Tensor:
+    """The ids that a random replacement may be, int64, rising; kept, since a GPU would wait for each new table."""
+    return torch.tensor([id_ for id_ in range(vocab_size) if id_ not in special_ids], device=device)

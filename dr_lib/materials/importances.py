@@ -37,9 +37,7 @@ def importances(
     write_importances(NgramCounts.open(counts / "counts"), TokenStore.open(passages / "store"), folder / "values", **options)
 
 
-def write_importances(
-    counts: NgramCounts, store: TokenStore, folder: Path, *, window: int = 4, progress: bool = True, **options: Any
-) -> TokenValues:
+def write_importances(counts: NgramCounts, store: TokenStore, folder: Path, *, window: int = 4, **options: Any) -> TokenValues:
     """Write the importance of each piece, that of its word, in float16.
 
     Args:
@@ -47,7 +45,6 @@ def write_importances(
         store: the tokens that the importances are for.
         folder: where to write; it is whole or absent.
         window: longest n-gram, L in eq. 8 (4 in the paper).
-        progress: show a bar.
         options: `pmi`, `edges`, `floor` and `ppmi`, see `average_mutual_information`.
 
     Raises:
@@ -58,7 +55,7 @@ def write_importances(
         raise InputError(f"{window} words", where="window", fix=fix)
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        with tqdm(total=len(store), desc="Importances", unit=" passages", disable=not progress) as bar:
+        with tqdm(total=len(store), desc="Importances", unit=" passages") as bar:
             for block in counts.blocks(store):
                 own = counts.of(block)[:window]
                 yield block.on_pieces(average_mutual_information(own, block.room, counts.totals, **options))
@@ -100,21 +97,17 @@ def average_mutual_information(
         >>> average_mutual_information(counts, np.array([3, 2, 1]), (6, 4)).round(6).tolist()
         [3.008155, 3.008155, 3.008155]
     """
-    length = len(counts)
     shares = _log_shares(counts, totals, floor)
-    found = _against_words(shares) if pmi == "naive" else _against_cuts(shares)
-    begin, begins, end, ends = (np.zeros(len(room)) for _ in range(4))
-    for n, values in enumerate(found, start=2):
+    sums, numbers = np.zeros((2, len(room))), np.zeros((2, len(room)))  # of the n-grams that begin, that end at a word
+    for n, values in enumerate(_against_words(shares) if pmi == "naive" else _against_cuts(shares), start=2):
         whole = (room >= n).astype(float)
         values = np.where(room >= n, np.maximum(values, 0) if ppmi else values, 0.0)
-        begin += values
-        begins += whole
-        end += _later(values, 1 - n)
-        ends += _later(whole, 1 - n)
+        sums += values, _later(values, 1 - n)
+        numbers += whole, _later(whole, 1 - n)
     if edges == "zero":
-        return (begin + end) / (length - 1)
-    before, after = end / np.maximum(ends, 1), begin / np.maximum(begins, 1)
-    return np.where(ends > 0, before, after) + np.where(begins > 0, after, before)
+        return sums.sum(axis=0) / (len(counts) - 1)
+    after, before = sums / np.maximum(numbers, 1)
+    return np.where(numbers[1] > 0, before, after) + np.where(numbers[0] > 0, after, before)
 
 
 def _log_shares(counts: Sequence[np.ndarray], totals: Sequence[int], floor: float) -> list[np.ndarray]:

@@ -23,9 +23,7 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
     write_keyword_weights(TokenStore.open(passages / "store"), folder / "values", weighting=weighting)
 
 
-def write_keyword_weights(
-    store: TokenStore, folder: Path, *, weighting: Weighting = "inverse_count", progress: bool = True
-) -> TokenValues:
+def write_keyword_weights(store: TokenStore, folder: Path, *, weighting: Weighting = "inverse_count") -> TokenValues:
     """Write the weight of each piece, that of its word, in float32.
 
     Args:
@@ -33,7 +31,6 @@ def write_keyword_weights(
         folder: where to write; it is whole or absent.
         weighting: `"inverse_count"`, 1 / occurrences in the collection (released code); `"tfidf"`, occurrences in the
             passage x ln(passages / passages with the word) (paper, which gives no formula).
-        progress: show a bar.
 
     Example:
         >>> import tempfile, datasets
@@ -41,13 +38,13 @@ def write_keyword_weights(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
-        >>> write_keyword_weights(store, place / "values", progress=False).text.tolist()
+        >>> write_keyword_weights(store, place / "values").text.tolist()
         [0.5, 1.0, 0.5]
     """
     table = WordTable(store.vocab_size)
     # By number of the word: how often it occurs in the collection, or in how many passages.
     counts = np.zeros(0, np.int64)
-    bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages", disable=not progress)
+    bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages")
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in word_blocks(store):

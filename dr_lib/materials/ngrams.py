@@ -215,7 +215,7 @@ def ngrams(folder: Path, passages: Path, *, order: int = 4, min_count: int | Non
 
 
 def count_ngrams(
-    store: TokenStore, folder: Path, *, order: int = 4, min_count: int | None = None, unit: Unit = "word", progress: bool = True
+    store: TokenStore, folder: Path, *, order: int = 4, min_count: int | None = None, unit: Unit = "word"
 ) -> NgramCounts:
     """Count all n-grams of up to `order` words; they never reach from a title into a body or into another passage.
 
@@ -226,7 +226,6 @@ def count_ngrams(
         min_count: drop n-grams of two or more words that occur less often. None keeps all of a collection of up to
             10 million words and drops what occurs less than 5 times in larger ones.
         unit: count whole words, or pieces.
-        progress: show a bar.
 
     Raises:
         InputError: there are more different n-grams than numbers.
@@ -237,13 +236,13 @@ def count_ngrams(
         >>> texts = datasets.Dataset.from_dict({"text": ["a b c", "a b d"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
-        >>> counts = count_ngrams(store, place / "ngrams", order=3, progress=False)
+        >>> counts = count_ngrams(store, place / "ngrams", order=3)
         >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(counts.blocks(store)))]
         ((6, 4, 2), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]])
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    bar = tqdm(desc="Words", unit=" words", disable=not progress)
+    bar = tqdm(desc="Words", unit=" words")
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch, bar:
         work = Path(scratch)
         table, counts, totals = _number_words(store, work, order, unit, bar)

@@ -24,7 +24,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.collections import Collection, field_of, read_lines
+from dr_lib.collections import Collection, field_of, read_lines, record_of
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
 from dr_lib.materials.texts import open_strings
@@ -89,9 +89,7 @@ class PairRow:
     negatives: tuple[Context, ...] = ()
 
 
-def store_pairs(
-    rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1, progress: bool = True
-) -> dict[str, int]:
+def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedTokenizerFast, *, depth: int = 1) -> dict[str, int]:
     """Write `queries/`, `passages/` and `examples/`: each distinct text once, with all pairs that it is in.
 
     Of each row the first positive that has text is taken, as the released loader does. Rows with the same question are
@@ -102,7 +100,6 @@ def store_pairs(
         folder: an existing folder.
         tokenizer: of the model that will read them.
         depth: hard negatives of a query to keep (PAQ as published: 1 per row).
-        progress: show bars.
 
     Returns:
         Counts: rows, left_out (without a question or a passage with text), queries, passages, and pairs of query and
@@ -117,7 +114,7 @@ def store_pairs(
         open_strings(folder / SCRATCH / "queries.arrow", "text") as queries,
         open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
     ):
-        for row in tqdm(rows, desc="pairs", unit="row", disable=not progress):
+        for row in tqdm(rows, desc="pairs", unit="row"):
             positive = next((one for one in row.positives if one.text.strip()), None)
             if not row.question.strip() or positive is None:
                 left_out += 1
@@ -139,7 +136,7 @@ def store_pairs(
     stored = (("queries", first_queries, ("text",)), ("passages", first_passages, ("title", "text")))
     for name, first, columns in stored:
         strings = Dataset.from_file(str(folder / SCRATCH / f"{name}.arrow")).select(first)
-        TokenStore.build(strings, tokenizer, folder / name, columns=columns, progress=progress)
+        TokenStore.build(strings, tokenizer, folder / name, columns=columns)
     of_row = np.frombuffer(others, np.int64)
     is_positive = np.diff(of_row, prepend=-1) > 0  # the first passage of each row
     owners = query_rows[of_row]
@@ -243,19 +240,12 @@ def _next_lines(lines: Iterator[str], size: int) -> str:
 
 def _parse(raw: Any, path: Path, where: str) -> PairRow:
     """Turn an unparsed row into a question with its passages; `InputError` names file and line."""
-    record = raw
     if isinstance(raw, str) and _is_table(path):
         cells = raw.split("\t")
         if len(cells) != 2:
             raise InputError(f"{len(cells)} columns instead of 2", where=where, fix="Give question and passage.")
         return PairRow(cells[0], (Context("", cells[1]),))
-    if isinstance(raw, str):
-        try:
-            record = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"not a JSON object ({error})", where=where, fix="Write one object a line.") from None
-    if not isinstance(record, dict):
-        raise InputError("not a JSON object", where=where, fix="Write one object a row.")
+    record = record_of(raw, where)
     if "positive_ctxs" in record:
         positives = _contexts(record, "positive_ctxs", where)
         return PairRow(_joined(record, "question", where), positives, _contexts(record, "hard_negative_ctxs", where))

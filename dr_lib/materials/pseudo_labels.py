@@ -15,9 +15,10 @@ from scipy.special import expit, softmax
 from dr_lib.collections import Collection, query_text, read_records
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
+from dr_lib.materials.questions import ByVectors
 from dr_lib.materials.texts import Counts, Texts
 from dr_lib.models import DenseEncoder
-from dr_lib.retrieval import Bm25, Ranking, encode_queries, search
+from dr_lib.retrieval import Bm25, Ranking, encode_queries
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import Examples, machine, training_examples
@@ -159,9 +160,8 @@ def dense_candidates(folder: Path, queries: Path, retriever: Path, vectors: Path
     """`ranking/`: the passages nearest to each query of the pool."""
     encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
     asked = encode_queries(encoder, TokenStore.open(queries / "store"), folder / "queries.npy")
-    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
-    scores, rows = search(asked, passages, depth, device=machine.device(), progress=True)
-    Ranking([str(row) for row in range(len(asked))], rows, scores).save(folder / "ranking")
+    searcher = ByVectors(asked, np.load(vectors / "vectors.npy", mmap_mode="r"), machine.device())
+    searcher.best(np.arange(len(asked)), depth, progress=True).save(folder / "ranking")
 
 
 @stage()

@@ -68,11 +68,10 @@ def question_collection(
         chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
     ids = collection.passages["id"][:]
     written = {int(row): f"asked-{row}" for rows in chosen.values() for row in rows}
-    judgements: dict[str, list[Judgement]] = {}
-    for split in judged:  # what people have judged stays as it is
-        grades = collection.qrels(split)
-        judgements[split] = [Judgement(query, passage, grade) for query, own in grades.items() for passage, grade in own.items()]
-    wanted = {query for split in judged for query in collection.qrels(split)}
+    judgements = {  # what people have judged stays as it is
+        split: [Judgement(query, *one) for query, own in collection.qrels(split).items() for one in own.items()] for split in judged
+    }
+    wanted = {one.query for own in judgements.values() for one in own}
     queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in collection.queries() if row["id"] in wanted]
     queries += [Query(name, strings[row]) for row, name in written.items()]
     for split, rows in chosen.items():

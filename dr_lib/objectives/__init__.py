@@ -6,9 +6,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.objectives.base import MaskedObjective, MaskedSettings, NoObjective, Objective, Settings, Source, predict_tokens, report
+from dr_lib.objectives.bottleneck import Autoencoder, EncdecMlm
 from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
-from dr_lib.objectives.encdec import Autoencoder, EncdecMlm
 from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.pair import Pair

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib import losses, masking, settings
 from dr_lib.errors import InputError
 from dr_lib.masking import MaskPolicy
-from dr_lib.models import lm_head, masked_positions, max_masked
+from dr_lib.models import lm_head, masked_positions, max_masked, named_parts
 from dr_lib.tokens import BatchStream, Layout, TokenBatch, TokenStore, special_ids
 
 IGNORED = -100
@@ -124,8 +124,7 @@ class Objective(nn.Module, ABC):
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """Weights to save beside the model, by name."""
-        kept = tuple(f"{name}." for name in self.saved_beside)
-        return {name: tensor for name, tensor in self.state_dict().items() if name.startswith(kept)}
+        return named_parts(self.state_dict(), self.saved_beside)
 
 
 class MaskedObjective(Objective):

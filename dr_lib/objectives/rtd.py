@@ -60,9 +60,28 @@ class Rtd(MaskedObjective):
         mask = masking.whole_word(batch, rate, generator)
         hidden = self.hide(batch, mask, generator)
         ids = self.generator.sample(batch, hidden, mask, generator, max_masked(mask, rate))
-        logits, replaced = self.detector(hidden_states(self.model, batch, ids)).float(), ids != batch.input_ids
-        counted = ~batch.special
-        losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        total = counted.sum().clamp(min=1)
-        found = Prediction((losses * counted).sum() / total, (((logits > 0) == replaced) & counted).sum() / total)
+        replaced = ids != batch.input_ids
+        found = detect_replaced(self.detector, hidden_states(self.model, batch, ids), replaced, ~batch.special)
         return report(found.loss, encoder=found, encoder_replaced=replaced.sum() / batch.attention_mask.sum())
+
+
+def detect_replaced(
+    detector: ReplacedTokenHead, states: Tensor, replaced: Tensor, where: Tensor, by_passage: bool = False
+) -> Prediction:
+    """Binary cross-entropy of "replaced or original?" at some positions, and the share told right.
+
+    Args:
+        detector: the head.
+        states: `[batch, length, hidden]` of what was read.
+        replaced: `[batch, length]` bool, where it differs from the clean passage.
+        where: `[batch, length]` bool, the positions that count.
+        by_passage: average within each passage first, then over passages; otherwise every token weighs the same.
+    """
+    logits, counted = detector(states).float(), where.float()
+    total = counted.sum().clamp(min=1)
+    accuracy = (((logits > 0) == replaced) * counted).sum() / total
+    if by_passage:
+        counted = counted / counted.sum(1, keepdim=True).clamp(min=1)
+        total = where.any(1).sum().clamp(min=1)
+    losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+    return Prediction((losses * counted).sum() / total, accuracy)

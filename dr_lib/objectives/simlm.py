@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib import masking
 from dr_lib.models import Generator, ReplacedTokenHead, fresh_copy, hidden_states, max_masked
 from dr_lib.objectives.base import Prediction, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
+from dr_lib.objectives.rtd import detect_replaced
 from dr_lib.tokens import TokenBatch
 
 
@@ -149,12 +149,5 @@ class EncdecRtd(Simlm):
 
     def side_loss(self, batch: TokenBatch, ids: Tensor, states: Tensor) -> Prediction:
         """One side's binary cross-entropy and accuracy: does `ids` differ from the clean passage here?"""
-        logits, replaced = self.detector(states).float(), ids != batch.input_ids
-        counted = (~batch.special).float()
-        total = counted.sum().clamp(min=1)
-        accuracy = (((logits > 0) == replaced) * counted).sum() / total
-        if self.settings.loss_mean == "paper":
-            counted = counted / counted.sum(1, keepdim=True).clamp(min=1)
-            total = (~batch.special).any(1).sum().clamp(min=1)
-        losses = functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
-        return Prediction((losses * counted).sum() / total, accuracy)
+        by_passage = self.settings.loss_mean == "paper"
+        return detect_replaced(self.detector, states, ids != batch.input_ids, ~batch.special, by_passage)

@@ -236,7 +236,10 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
     saturation = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-9))
     indptr = np.concatenate([[0], np.cumsum(frequency)])
     sizes = [max(1, int(size)) for size in (indptr[-1], indptr[-1], words + 1)]  # an empty file cannot be memory-mapped
-    arrays = [_new(folder, *kind, size) for kind, size in zip(ARRAYS.items(), sizes, strict=True)]
+    arrays = [
+        new_array(folder / f"{name}.npy", kind, (size,)) if folder else np.empty(size, kind)
+        for (name, kind), size in zip(ARRAYS.items(), sizes, strict=True)
+    ]
     data, indices = arrays[:2]
     arrays[2][:] = indptr
     free, start = indptr[:-1].copy(), 0
@@ -250,12 +253,6 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
         free[chunk.words] += chunk.frequency
         start += len(chunk.lengths)
     return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)
-
-
-def _new(folder: Path | None, name: str, kind: type, size: int) -> np.ndarray:
-    if folder is None:
-        return np.empty(size, kind)
-    return new_array(folder / f"{name}.npy", kind, (size,))
 
 
 def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,6 @@ def score_pairs(
     tokens_per_batch: int = 4_096,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
-    progress: bool = True,
 ) -> np.ndarray:
     """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
 
@@ -47,7 +46,6 @@ def score_pairs(
         tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
         precision: of the forward pass; "auto" takes "bf16" where the machine has it.
         title: what is scored, for the bar.
-        progress: show a bar.
 
     Returns:
         `[pairs]` float32 logits.
@@ -58,11 +56,11 @@ def score_pairs(
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
     if isinstance(cross_encoder, LateInteraction):
         with evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
-            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title, progress)
+            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title)
     device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
     with (
         evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
-        tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
+        tqdm(total=len(query_rows), desc=title, unit="pair") as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
             asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
@@ -80,13 +78,7 @@ def score_pairs(
 
 
 def _match_pairs(
-    scorer: LateInteraction,
-    texts: TextPairs,
-    query_rows: np.ndarray,
-    passage_rows: np.ndarray,
-    budget: int,
-    title: str,
-    progress: bool,
+    scorer: LateInteraction, texts: TextPairs, query_rows: np.ndarray, passage_rows: np.ndarray, budget: int, title: str
 ) -> np.ndarray:
     """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with all pairs they are in."""
     asked, places = np.unique(query_rows, return_inverse=True)
@@ -95,7 +87,7 @@ def _match_pairs(
     passages, starts = np.unique(passage_rows[order], return_index=True)
     ends, scores = np.append(starts[1:], len(order)), np.empty(len(order), np.float32)
     lengths = texts.passages.lengths(**texts.layout.passages)[passages]
-    with tqdm(total=len(order), desc=title, unit="pair", disable=not progress) as bar:
+    with tqdm(total=len(order), desc=title, unit="pair") as bar:
         for chosen in plan_by_length(lengths, budget, texts.layout.passage_length):
             batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(scorer.head.weight.device)
             found, counts = scorer(batch), ends[chosen] - starts[chosen]
@@ -132,17 +124,12 @@ def rerank(
         cross_encoder: the re-ranker.
         ranking: what a first retriever found.
         crossing: its queries, in order, and passages, from `cross_encoder.crossing`.
-        top: passages scored; the others follow in the order they had, each with a score one below the one before.
+        top: passages scored, at least one; the others follow in the order they had, each with a score one below the one before.
         options: of `score_pairs`.
 
     Returns:
         A ranking of the same queries and passages; in the part that was scored, scores are logits.
-
-    Raises:
-        InputError: `top` is below 1, or what `score_pairs` refuses.
     """
-    if top < 1:
-        raise InputError(f"top {top}", where="rerank", fix="Score at least one passage.")
     rows = np.array(ranking.rows)
     best = rows[:, :top]
     scores = score_candidates(cross_encoder, crossing, np.arange(len(rows)), best, title="re-rank", **options)
@@ -252,9 +239,9 @@ def load_scorer(folder: Path) -> Scorer:
     Raises:
         InputError: the folder holds neither, or what `from_pretrained` of its kind refuses.
     """
-    kinds = {"cross_encoder.json": CrossEncoder, "late_interaction.json": LateInteraction}
-    for file, kind in kinds.items():
-        if (folder / file).is_file():
+    kinds = (CrossEncoder, LateInteraction)
+    for kind in kinds:
+        if (folder / kind.settings_file).is_file():
             return kind.from_pretrained(folder, device=machine.device())
-    fix = "Give a re-ranker saved or exported by dr_lib."
-    raise InputError(f"neither {' nor '.join(kinds)} in this folder", where=folder, fix=fix)
+    names = " nor ".join(kind.settings_file for kind in kinds)
+    raise InputError(f"neither {names} in this folder", where=folder, fix="Give a re-ranker saved or exported by dr_lib.")

@@ -42,10 +42,7 @@ def plan_epoch(lengths: np.ndarray, *, tokens_per_batch: int, seed: int, epoch: 
     order = random.permutation(len(lengths))
     # A stable sort keeps the shuffled order among rows of one length, so they meet others in the next epoch.
     order = order[np.argsort(-lengths[order].astype(np.int32), kind="stable")]
-    starts = [0]
-    while starts[-1] < len(order):
-        starts.append(starts[-1] + max(1, tokens_per_batch // int(lengths[order[starts[-1]]])))
-    batches = np.split(order, starts[1:-1])
+    batches = _cut(order, lengths[order], tokens_per_batch)
     return [batches[index] for index in random.permutation(len(batches))]
 
 
@@ -59,11 +56,15 @@ def plan_by_length(lengths: np.ndarray, tokens_per_batch: int, max_length: int) 
         [[1], [2], [3, 0], [4]]
     """
     order = np.argsort(-lengths, kind="stable")
-    padded = padded_length(lengths[order], ENCODING_MULTIPLE, max_length)
+    return _cut(order, padded_length(lengths[order], ENCODING_MULTIPLE, max_length), tokens_per_batch)
+
+
+def _cut(rows: np.ndarray, padded: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
+    """Rows in batches, each with as many as the budget holds of the length of its first, which is its longest."""
     batches, start = [], 0
-    while start < len(order):
+    while start < len(rows):
         stop = start + max(1, tokens_per_batch // int(padded[start]))
-        batches.append(order[start:stop])
+        batches.append(rows[start:stop])
         start = stop
     return batches
 

@@ -38,9 +38,9 @@ def sources(tmp_path_factory) -> Sources:
     place, tokenizer = tmp_path_factory.mktemp("explorer"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"title": ["a title"] * len(TEXTS), "text": TEXTS})
     store = TokenStore.build(rows, tokenizer, place / "store", progress=False)
-    counts = count_ngrams(store, place / "counts", progress=False)
-    values = write_importances(counts, store, place / "importances", progress=False)
-    weights = write_keyword_weights(store, place / "weights", progress=False)
+    counts = count_ngrams(store, place / "counts")
+    values = write_importances(counts, store, place / "importances")
+    weights = write_keyword_weights(store, place / "weights")
     return Sources(tokenizer, store, counts, values, weights)
 
 

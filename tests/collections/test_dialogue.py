@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dr_lib import collections
-from dr_lib.collections import CandidateSet, load_candidates, made_dialogues, made_sentence_pairs
-from dr_lib.collections.dialogue import Exchange, read_exchanges
+from dr_lib.collections import CandidateSet, dialogue, load_candidates, made_dialogues, made_sentence_pairs
+from dr_lib.collections.dialogue import Exchange, dialogue_file
 from dr_lib.errors import InputError
 from dr_lib.evaluation import load_nlu
 from dr_lib.places import data_root
@@ -41,6 +43,10 @@ UBUNTU = (
 QRELS = {"train": ["q1\tp2\t1", "q2\tp4\t1"], "dev": ["q1\tp1\t1"], "test": ["q1\tp3\t0", "q1\tp2\t1", "q2\tp4\t2"]}
 
 
+def read_exchanges(folder: Path, split: str = "dev") -> Iterator[Exchange]:
+    return dialogue.read_exchanges(dialogue_file(folder, split))
+
+
 def test_convai2_contexts_hold_persona_and_all_turns_before(tmp_path):
     (tmp_path / "valid_self_original.txt").write_text(CONVAI2)
     persona = ("your persona: i like cats.", "your persona: i run.")
@@ -59,13 +65,6 @@ def test_dstc7_answer_is_among_the_candidates_or_added(tmp_path):
     ]
 
 
-def test_dstc7_is_trained_on_the_augmented_file_where_there_is_one(tmp_path):
-    (tmp_path / "ubuntu_train_subtask_1.json").write_text(json.dumps(DSTC7[1:]))
-    assert [one.context for one in read_exchanges(tmp_path, "train")] == [("help",)]
-    (tmp_path / "ubuntu_train_subtask_1_augmented.json").write_text(json.dumps(DSTC7[:1]))
-    assert [one.context for one in read_exchanges(tmp_path, "train")] == [("it hangs", "what hangs")]
-
-
 def test_dstc7_test_answers_come_from_their_own_file(tmp_path):
     bare = [{key: value for key, value in one.items() if key != "options-for-correct-answers"} for one in DSTC7]
     (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(bare))
@@ -79,11 +78,6 @@ def test_ubuntu_turns_are_cut_at_their_marks(tmp_path):
     (tmp_path / "test.csv").write_text(UBUNTU)
     expected = Exchange(("hi it, hangs", "what does ?"), "the login", ("the login", "no", "a, b"))
     assert list(read_exchanges(tmp_path, "test")) == [expected]
-
-
-def test_ubuntu_training_rows_are_those_with_label_one(tmp_path):
-    (tmp_path / "train.csv").write_text("Context,Utterance,Label\na __eot__,b,1.0\nc __eot__,d,0.0\n")
-    assert list(read_exchanges(tmp_path, "train")) == [Exchange(("a",), "b")]
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -108,9 +102,9 @@ def test_equal_candidates_of_different_contexts_are_one_text():
         ("valid_self_original.txt", "1 hello\n", "line 1: no response"),
         ("ubuntu_dev_subtask_1.json", '[{"example-id": 1}]', "dialogue 0 lacks"),
         ("valid.csv", "a,b\n1,2\n", "columns a, b"),
-        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: not as many cells"),
-        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: not as many cells"),
-        ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not CSV .* quote"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: not a row of a table"),
+        ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: not a row of a table"),
+        ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not a row of a table .* quote"),
         ("ubuntu_dev_subtask_1.json", json.dumps([{**DSTC7[0], "messages-so-far": [{"utterance": None}]}]), "no text"),
         ("pairs/dev.jsonl", '{"context": ["a"], "response": "b", "candidates": "b"}\n', "field candidates is text, not a list"),
         ("pairs/dev.jsonl", '{"context": [1], "response": "b"}\n', "line 1: context and candidates are lists of texts"),

@@ -161,7 +161,7 @@ def test_a_table_is_a_collection(tmp_path, cache, name, sign):
     ("content", "problem"),
     [
         ("text\none\ntwo,three", "line 3: not a row of a table whose columns are text"),
-        ("text,position\none,first", "line 2: not a row of a table"),
+        ("text,position\none,first", "line 2: field position is text, not a whole number"),
         ('text\n"open', "line 2: not a row of a table"),
         ("name,words\na,b", "field text is missing (there are: _id, name, words)"),
     ],

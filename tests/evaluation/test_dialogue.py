@@ -49,7 +49,7 @@ def encoders(tiny_bert, tiny_tokenizer, tmp_path) -> list[DenseEncoder]:
 
 
 @pytest.mark.parametrize("two", [False, True])
-def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sentences, tmp_path, two):
+def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sentences, tmp_path, monkeypatch, two):
     rng = np.random.default_rng(0)
     words = " ".join(sentences).split()
     texts = [" ".join(rng.choice(words, 6)) for _ in range(12)]
@@ -58,8 +58,8 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sent
     ]
     dialogues = CandidateSet.of("made", exchanges)
     reader, settings = encoders[1] if two else encoders[0], DialogueSettings(folder="", context_length=16)
-    options = {"precision": "fp32", "progress": False}
-    found = evaluate_candidates(reader, encoders[0], dialogues, settings, tmp_path / "work", **options)
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
+    found = evaluate_candidates(reader, encoders[0], dialogues, settings, tmp_path / "work")
 
     def vector(encoder, part, row, **shape):
         store = TokenStore.open(tmp_path / "work" / part)
@@ -86,6 +86,6 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
     for length, same in ((8, True), (64, False)):
         for number, one in enumerate(sets):
             settings = DialogueSettings(folder="", context_length=length)
-            evaluate_candidates(*encoders[:1] * 2, one, settings, tmp_path / f"{length}-{number}", progress=False)
+            evaluate_candidates(*encoders[:1] * 2, one, settings, tmp_path / f"{length}-{number}")
         first, second = (np.load(tmp_path / f"{length}-{number}" / "contexts.npy") for number in (0, 1))
         assert np.allclose(first, second, atol=1e-6) == same

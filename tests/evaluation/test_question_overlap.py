@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import nearest_questions, stratify
+from dr_lib.evaluation import nearest_questions
 from dr_lib.evaluation.question_overlap import edit_distances
 
 WORDS = ["who", "what", "when", "wrote", "sang", "the", "a", "book", "song", "in", "of", "city", "river"]
@@ -60,16 +60,6 @@ def test_unknown_words_and_empty_questions_have_a_distance():
     found = nearest_questions(["zebra quagga", ""], ["who", "when in the city"])
     assert found.distances.tolist() == [2, 1] and found.rows[1] == 0
     assert nearest_questions(["who", ""], ["", "?"]).distances.tolist() == [1, 0]
-
-
-def test_cells_of_the_table_hold_the_right_questions():
-    cells = stratify(np.array([1, 2, 3, 4, 10]), np.array([1, 1, 0, 0, 1]), np.array([1.0, 0, 1, 0, 1]))
-    assert {cell: own.tolist() for cell, own in cells.items()} == {
-        (True, True): [1, 10],
-        (True, False): [2],
-        (False, True): [3],
-        (False, False): [4],
-    }
 
 
 def test_bad_input_is_refused():

@@ -110,8 +110,8 @@ def test_importances_are_those_of_the_passages_tokens(recipe, shared, tmp_path):
     folder = shared.get(importances_of(recipe, pmi="minseg", window=3))
     store = TokenStore.open(shared.get(Pipeline(recipe).passages()) / "store")
     assert np.diff(store.title_offsets).max() > 0
-    counts = count_ngrams(store, tmp_path / "counts", order=3, progress=False)
-    expected = write_importances(counts, store, tmp_path / "values", window=3, pmi="minseg", progress=False)
+    counts = count_ngrams(store, tmp_path / "counts", order=3)
+    expected = write_importances(counts, store, tmp_path / "values", window=3, pmi="minseg")
     found = TokenValues.open(folder / "values", store)
     assert np.array_equal(found.title, expected.title) and np.array_equal(found.text, expected.text)
 

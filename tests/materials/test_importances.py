@@ -32,7 +32,7 @@ def importances_of(store_of, tmp_path):
 
     def measure(texts, titles=None, *, min_count=1, unit="word", window=4, **options):
         store = store_of(texts, titles)
-        counts = count_ngrams(store, tmp_path / "ngrams", min_count=min_count, unit=unit, progress=False)
+        counts = count_ngrams(store, tmp_path / "ngrams", min_count=min_count, unit=unit)
         [block] = counts.blocks(store)
         return average_mutual_information(counts.of(block)[:window], block.room, counts.totals[:window], **options)
 
@@ -66,8 +66,8 @@ def test_masks_of_new_york_from_the_text_on(tmp_path, pmi, edges, noise, york, e
     tokenizer = BertTokenizerFast(vocab={piece: index for index, piece in enumerate(pieces)})
     rows = datasets.Dataset.from_dict({"text": ["new york is in new york"]})
     store = TokenStore.build(rows, tokenizer, tmp_path / "store", columns=("text",), progress=False)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
-    values = write_importances(counts, store, tmp_path / "values", pmi=pmi, edges=edges, progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
+    values = write_importances(counts, store, tmp_path / "values", pmi=pmi, edges=edges)
     batch = store.batch(np.arange(1), max_length=10, pad_to_multiple=1)
     noisy = values.batch(np.arange(1), max_length=10, pad_to_multiple=1)
     noisy[~batch.special] += torch.tensor(noise)[batch.word_start[~batch.special].cumsum(0) - 1].float()
@@ -141,15 +141,15 @@ def test_a_single_word_has_no_importance_and_every_word_has_a_finite_one(importa
 
 def test_passages_without_a_word_have_no_importances(store_of, tmp_path):
     store = store_of(["", ""])
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
     assert counts.totals == (0, 0, 0, 0)
-    assert len(write_importances(counts, store, tmp_path / "values", progress=False).text) == 0
+    assert len(write_importances(counts, store, tmp_path / "values").text) == 0
 
 
 def test_information_of_pieces_is_that_of_a_text_with_blanks_between_them(store_of, tmp_path):
     store = store_of(["bad cab c bad", "cab bad dab"], split=True)
-    counts = count_ngrams(store, tmp_path / "ngrams", unit="piece", progress=False)
-    values = write_importances(counts, store, tmp_path / "values", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams", unit="piece")
+    values = write_importances(counts, store, tmp_path / "values")
     pieces = [" ".join(map(str, part)) for part in np.split(store.text_ids, store.text_offsets[1:-1])]
     assert store.continuation[store.text_ids].any()
     assert np.allclose(values.text, from_dictionaries(pieces), rtol=1e-3)
@@ -159,18 +159,18 @@ def test_information_of_pieces_is_that_of_a_text_with_blanks_between_them(store_
 def test_size_of_a_block_does_not_change_what_is_written(store_of, tmp_path, monkeypatch, block):
     texts = [f"{a} {b} {a} {c}" for a in ("ab", "cd") for b in ("cab", "bad") for c in ("a", "dab", "c d")]
     store = store_of(texts, [text[:5] for text in texts], split=True)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
-    expected = write_importances(counts, store, tmp_path / "values", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
+    expected = write_importances(counts, store, tmp_path / "values")
     monkeypatch.setattr(sys.modules[count_ngrams.__module__], "BLOCK", block)
-    again = write_importances(counts, store, tmp_path / "again", progress=False)
+    again = write_importances(counts, store, tmp_path / "again")
     assert again.title.dtype == np.float16
     assert np.array_equal(again.title, expected.title) and np.array_equal(again.text, expected.text)
 
 
 def test_all_pieces_of_a_word_share_its_importance(store_of, tmp_path):
     store = store_of(["abcd dcba abcd", "dcba bad"], split=True)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
-    values = write_importances(counts, store, tmp_path / "values", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
+    values = write_importances(counts, store, tmp_path / "values")
     inside = store.continuation[store.text_ids]
     assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])
 
@@ -178,7 +178,7 @@ def test_all_pieces_of_a_word_share_its_importance(store_of, tmp_path):
 @pytest.mark.parametrize("window", [1, 5])
 def test_windows_beyond_what_was_counted_are_refused(store_of, tmp_path, window):
     store = store_of(["a b"])
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
     with pytest.raises(InputError, match="window"):
-        write_importances(counts, store, tmp_path / "values", progress=False, window=window)
+        write_importances(counts, store, tmp_path / "values", window=window)
     assert not (tmp_path / "values").exists()

@@ -31,7 +31,7 @@ def weights_of_words(values, store) -> list[float]:
 def test_weights_are_those_of_counted_strings(store_of, tmp_path, monkeypatch, weighting, block):
     monkeypatch.setattr(sys.modules[word_blocks.__module__], "BLOCK", block)
     store = store_of(BODIES, TITLES, split=True)
-    values = write_keyword_weights(store, tmp_path / "values", weighting=weighting, progress=False)
+    values = write_keyword_weights(store, tmp_path / "values", weighting=weighting)
     passages = [f"{title} {body}".split() for title, body in zip(TITLES, BODIES, strict=True)]
     counts = Counter(word for passage in passages for word in passage)
     within = Counter(word for passage in passages for word in set(passage))

@@ -73,7 +73,7 @@ def written(folder: Path, collection: Collection, tokenizer: Path) -> None:
     """Three questions a passage, made of its own words."""
     draw, counts = np.random.default_rng(0), Counts()
     asked = [[" ".join(draw.permutation(text.split())[:4]) for _ in range(3)] for text in collection.passages["text"]]
-    Texts.write(folder, [[counts.clean(own) for own in asked]], load_tokenizer(tokenizer), progress=False)
+    Texts.write(folder, [[counts.clean(own) for own in asked]], load_tokenizer(tokenizer))
     write_json(folder / "counts.json", vars(counts))
 
 

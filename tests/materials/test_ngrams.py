@@ -45,7 +45,7 @@ def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(store_of, tmp_
     for name, high in (("BLOCK", 200), ("BUCKET", 120), ("FILES", 30)):
         monkeypatch.setattr(MODULE, name, int(random.integers(1, high)))
     store = store_of(bodies, titles, split=bool(seed % 2))
-    counts = count_ngrams(store, tmp_path / "ngrams", order=order, min_count=least, progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams", order=order, min_count=least)
     monkeypatch.setattr(MODULE, "BLOCK", 2**20)
     [whole] = counts.blocks(store)
     for n, found in enumerate(counts.of(whole), start=1):
@@ -72,21 +72,21 @@ def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monk
         return FROM_FILE(path, dtype)
 
     monkeypatch.setattr(np, "fromfile", spy)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
     most = counts.unigrams.max()
     assert len(sizes) > 30 and max(sizes) <= 100 + most and sum(sizes) == sum(counts.totals[1:])
 
 
 def test_ngrams_cross_neither_passages_nor_title_and_body(store_of, tmp_path):
     store = store_of(["b c", "a b"], ["a", ""])
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
     assert counts.totals == (5, 2, 0, 0)
     assert [len(keys) for keys, _ in counts.tables] == [2, 0, 0]
 
 
 def test_pieces_may_be_counted_in_place_of_words(store_of, tmp_path):
     store = store_of(["abab abab cd"], split=True)
-    counts = count_ngrams(store, tmp_path / "ngrams", unit="piece", order=2, progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams", unit="piece", order=2)
     pieces = len(store.text_ids)
     assert pieces > 2 and counts.totals == (pieces, pieces - 1)
 
@@ -95,14 +95,14 @@ def test_two_countings_are_equal_to_the_byte(store_of, tmp_path):
     titles, bodies = random_texts(40)
     store = store_of(bodies, titles, split=True)
     for name in "ab":
-        count_ngrams(store, tmp_path / name, progress=False)
+        count_ngrams(store, tmp_path / name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
     store = store_of(["ab cd ef", "ab cd gh", "abcd ab cd"], split=True)
-    counts = count_ngrams(store, tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store, tmp_path / "ngrams")
     [block] = counts.blocks(store)
     assert block.sizes.max() > 1
     backwards = replace(block, pieces=block.pieces[::-1].copy(), starts=np.arange(4), sizes=np.array([1, 2, 1, 1]),
@@ -112,16 +112,16 @@ def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
 
 
 def test_another_tokenizers_words_are_refused(store_of, tmp_path):
-    counts = count_ngrams(store_of(["a b"]), tmp_path / "ngrams", progress=False)
+    counts = count_ngrams(store_of(["a b"]), tmp_path / "ngrams")
     with pytest.raises(InputError, match="another tokenizer"):
         next(counts.blocks(store_of(["c d"])))
 
 
 def test_rare_ngrams_are_dropped_by_default_in_large_collections_only(store_of, tmp_path, monkeypatch):
     store = store_of(["a b a b", "a b c"])
-    assert count_ngrams(store, tmp_path / "small", progress=False).min_count == 1
+    assert count_ngrams(store, tmp_path / "small").min_count == 1
     monkeypatch.setattr(MODULE, "SMALL", 6)
-    large = count_ngrams(store, tmp_path / "large", progress=False)
+    large = count_ngrams(store, tmp_path / "large")
     assert large.min_count == 5 and [len(keys) for keys, _ in large.tables] == [0, 0, 0]
     assert large.totals == (7, 5, 3, 1)
 

@@ -166,7 +166,7 @@ def path(tmp_path):
 def test_a_file_without_a_usable_row_is_refused(tmp_path, tiny_tokenizer):
     (tmp_path / "empty.tsv").write_text("\tpassage\n")
     with pytest.raises(InputError, match="no row with a question"):
-        store_pairs(pairs_of(tmp_path / "empty.tsv"), tmp_path, tiny_tokenizer, progress=False)
+        store_pairs(pairs_of(tmp_path / "empty.tsv"), tmp_path, tiny_tokenizer)
 
 
 @pytest.mark.parametrize("layout", ["lines", "lines.gz", "array"])
@@ -210,9 +210,9 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
     distinct = {text for own in positives.values() for text in own} | {text for own in negatives.values() for text in own}
     if not positives or any(own == distinct for own in positives.values()):
         with pytest.raises(InputError, match=r"no row with a question|every passage is positive"):
-            store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth, progress=False)
+            store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth)
         return
-    counts = store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth, progress=False)
+    counts = store_pairs(rows, tmp_path / "out", tiny_tokenizer, depth=depth)
     strings = {
         name: Dataset.from_file(str(tmp_path / "out" / "checkpoint-pairs" / f"{name}.arrow"))["text"][:]
         for name in ("queries", "passages")

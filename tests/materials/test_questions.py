@@ -171,23 +171,21 @@ def test_what_is_kept_leads_back_to_its_passage(asked_again, retriever, monkeypa
         same = DOCUMENTS[source]
         candidates = np.flatnonzero((same == DOCUMENTS) | (how == "global"))
         expected.append(leads_back(table[row], source, candidates, top_k))
-    kept = consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False)
+    kept = consistent(found, sources, DOCUMENTS, how=how, top_k=top_k)
     assert kept.tolist() == expected
     assert 0 < kept.sum() < len(kept)
     monkeypatch.setattr(questions_module, "AT_ONCE", 7)
     monkeypatch.setattr(questions_module, "PAIRS_AT_ONCE", 6)
-    assert np.array_equal(consistent(found, sources, DOCUMENTS, how=how, top_k=top_k, progress=False), kept)
+    assert np.array_equal(consistent(found, sources, DOCUMENTS, how=how, top_k=top_k), kept)
 
 
 def test_without_a_filter_all_stay(asked_again):
-    assert consistent(None, asked_again[0], DOCUMENTS, how="none", progress=False).all()
+    assert consistent(None, asked_again[0], DOCUMENTS, how="none").all()
 
 
 def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     sources, questions, passages = asked_again
-    alone = consistent(
-        ByWords(Bm25.build(passages, progress=False), questions), sources, np.arange(12), how="local", progress=False
-    )
+    alone = consistent(ByWords(Bm25.build(passages, progress=False), questions), sources, np.arange(12), how="local")
     assert [row for row, kept in enumerate(alone) if not kept] == [
         row
         for row, source in enumerate(sources)
@@ -207,7 +205,7 @@ def words(folder, tokenizer) -> list[str]:
 
 def test_equal_questions_are_one_query_with_every_source(tmp_path, tiny_tokenizer):
     kept = np.array([1, 1, 1, 1, 0, 1, 0], bool)
-    counts = store_questions(ASKED, OF_PASSAGE, kept, tmp_path, tiny_tokenizer, passages=6, progress=False)
+    counts = store_questions(ASKED, OF_PASSAGE, kept, tmp_path, tiny_tokenizer, passages=6)
     examples = Examples.open(tmp_path / "examples")
     assert words(tmp_path / "queries", tiny_tokenizer) == ["a vector", "masked", "new york"]
     assert [part.tolist() for part in np.split(examples.positives, examples.offsets[1:-1])] == [[0, 2], [0, 3], [1]]
@@ -220,7 +218,7 @@ def test_negatives_are_the_best_of_the_retriever_without_the_positives(tmp_path,
     questions, passages = (draw.standard_normal((size, 4)).astype(np.float32) for size in (7, 40))
     store_questions(
         ASKED, OF_PASSAGE, np.ones(7, bool), tmp_path, tiny_tokenizer, passages=40,
-        retriever=ByVectors(questions, passages), depth=5, progress=False,
+        retriever=ByVectors(questions, passages), depth=5,
     )  # fmt: skip
     examples = Examples.open(tmp_path / "examples")
     for place, question in enumerate([0, 1, 2, 4, 6]):  # each text where it comes first
@@ -231,4 +229,4 @@ def test_negatives_are_the_best_of_the_retriever_without_the_positives(tmp_path,
 
 def test_no_question_left_is_an_error_with_a_way_out(tmp_path, tiny_tokenizer):
     with pytest.raises(InputError, match="weaker filter"):
-        store_questions(ASKED, OF_PASSAGE, np.zeros(7, bool), tmp_path, tiny_tokenizer, passages=6, progress=False)
+        store_questions(ASKED, OF_PASSAGE, np.zeros(7, bool), tmp_path, tiny_tokenizer, passages=6)

@@ -43,12 +43,12 @@ def masks(request, tmp_path_factory):
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")
     rows = datasets.Dataset.from_dict({"text": request.param()})
     store = TokenStore.build(rows, tokenizer, place / "store", columns=("text",), progress=False)
-    counts = count_ngrams(store, place / "counts", progress=False)
+    counts = count_ngrams(store, place / "counts")
     batch = store.batch(np.random.default_rng(0).choice(len(store), 500, replace=False), max_length=144)
     source = torch.Generator().manual_seed(0)
     drawn = {"uniform": masking.whole_word(batch, 0.5, source)}
     for pmi in ("naive", "minseg"):
-        values = write_importances(counts, store, place / pmi, pmi=pmi, progress=False)
+        values = write_importances(counts, store, place / pmi, pmi=pmi)
         weighted = values.attach(batch, max_length=144)
         drawn[pmi] = masking.importance(weighted, weighted.values, 0.5, source)
         drawn[f"{pmi} again"] = masking.importance(weighted, weighted.values, 0.5, source)

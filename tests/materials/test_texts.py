@@ -18,7 +18,7 @@ BLOCKS = [[["the vector", "a dense retriever"], []], [["masked words"]], [[], ["
 
 @pytest.fixture
 def texts(tmp_path, tiny_tokenizer) -> Texts:
-    return Texts.write(tmp_path, BLOCKS, tiny_tokenizer, progress=False)
+    return Texts.write(tmp_path, BLOCKS, tiny_tokenizer)
 
 
 def test_each_passage_has_its_texts(texts):
@@ -36,7 +36,7 @@ def test_tokens_are_those_of_the_strings(texts, tiny_tokenizer):
 
 def test_not_a_single_text_is_an_error(tmp_path, tiny_tokenizer):
     with pytest.raises(InputError, match="no text was written"):
-        Texts.write(tmp_path, [[[], []]], tiny_tokenizer, progress=False)
+        Texts.write(tmp_path, [[[], []]], tiny_tokenizer)
 
 
 LENGTHS = np.array([3, 9, 1, 9, 4, 4, 7, 2, 8, 5, 6])
@@ -56,7 +56,7 @@ class Echo:
 
 
 def written(folder, write, **rest) -> list[list[str]]:
-    options = {"at_once": 2, "title": "test", "progress": False, **rest}
+    options = {"at_once": 2, "title": "test", **rest}
     return [own for block in write_all(folder, LENGTHS, write, **options) for own in block]
 
 

@@ -25,9 +25,9 @@ def batch(make_token_batch):
 
 def test_scores_are_the_logits_of_the_classifier(place, batch):
     encoder = CrossEncoder.from_pretrained(place, length=32)
-    assert isinstance(encoder.model, BertForSequenceClassification) and encoder.model.num_labels == 1
+    assert isinstance(encoder.encoder, BertForSequenceClassification) and encoder.encoder.num_labels == 1
     found = encoder(batch)
-    expected = encoder.model(**batch.model_inputs()).logits[:, 0]
+    expected = encoder.encoder(**batch.model_inputs()).logits[:, 0]
     assert found.shape == (2,) and found.dtype == torch.float32
     torch.testing.assert_close(found, expected)
     with torch.autocast("cpu", torch.bfloat16):
@@ -35,7 +35,7 @@ def test_scores_are_the_logits_of_the_classifier(place, batch):
 
 
 def test_it_starts_from_the_encoder_of_a_masked_lm_with_a_head_of_its_seed(place, tiny_bert):
-    first, again, other = (CrossEncoder.from_pretrained(place, length=32, seed=seed).model for seed in (1, 1, 2))
+    first, again, other = (CrossEncoder.from_pretrained(place, length=32, seed=seed).encoder for seed in (1, 1, 2))
     base = tiny_bert().bert.state_dict()
     assert all(torch.equal(first.bert.state_dict()[name], weight) for name, weight in base.items())
     assert torch.equal(first.classifier.weight, again.classifier.weight)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.models import LateInteraction, Pieces, best_matches, best_matches_of_pairs, save_masked_lm
+from dr_lib.models import EXTRA_FILE, LateInteraction, Pieces, best_matches, best_matches_of_pairs, save_masked_lm
 from dr_lib.tokens import TokenStore
 
 
@@ -56,6 +56,9 @@ def test_a_saved_model_opens_as_it_was_and_refuses_other_settings(model, tmp_pat
         assert torch.equal(one, other), name
     with pytest.raises(InputError, match="trained with 8, asked for 16"):
         LateInteraction.from_pretrained(tmp_path / "saved", width=16)
+    (tmp_path / "saved" / EXTRA_FILE).unlink()
+    with pytest.raises(InputError, match="lacks head"):
+        LateInteraction.from_pretrained(tmp_path / "saved")
 
 
 def test_special_tokens_and_padding_are_not_compared(model, tiny_tokenizer, sentences, tmp_path):

@@ -152,8 +152,8 @@ def test_a_method_asks_for_the_importances_that_its_settings_describe():
 
 @pytest.mark.parametrize("title", ["pair", "none"])
 def test_batches_carry_the_importance_of_every_piece(store, tmp_path, title):
-    counts = count_ngrams(store, tmp_path / "counts", progress=False)
-    values = write_importances(counts, store, tmp_path / "importances" / "values", progress=False)
+    counts = count_ngrams(store, tmp_path / "counts")
+    values = write_importances(counts, store, tmp_path / "importances" / "values")
     layout, materials = Layout(passage_length=20, title=title), {"importances": tmp_path / "importances"}
     source = objectives.Source(store, layout, tokens_per_batch=80, materials=materials)
     method, settings = objectives.method("cdmae"), objectives.parameters("cdmae")

@@ -163,7 +163,7 @@ def test_the_lines_for_a_re_ranker_give_its_logits(saved_reranker, tmp_path, tin
     (folder,) = export(saved_reranker, tmp_path / "out")
     logits = run(folder, blocks(folder)[1])
     with torch.inference_mode():
-        expected = CrossEncoder.from_pretrained(saved_reranker).model(**logits["tokens"]).logits
+        expected = CrossEncoder.from_pretrained(saved_reranker).encoder(**logits["tokens"]).logits
         torch.testing.assert_close(logits["model"](**logits["tokens"]).logits, expected, atol=1e-6, rtol=0)
     assert read_json(folder / "tokenizer_config.json")["model_max_length"] == 24
 

@@ -63,7 +63,7 @@ def test_pairs_are_each_query_with_the_passages_that_a_dual_encoder_would_get(ba
 def test_loss_is_that_of_the_pairs_of_each_query(loss, batches, encoder):
     model, batch = encoder(), batches.batch(0)
     found = Reranker(model, EIGHT, loss)(batch, torch.Generator())
-    scores = model.model(**batch.model_inputs()).logits.reshape(4, 8)
+    scores = model.encoder(**batch.model_inputs()).logits.reshape(4, 8)
     if loss == "listwise":
         expected = -scores.log_softmax(1)[:, 0].mean()
     else:
