@@ -18,6 +18,7 @@ from typing import Any
 from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from pretrain_tab import write_tab
 from search_page import write_search
 from table_pages import spell_seeds
 from teaching import load_plan, routes_page
@@ -69,6 +70,7 @@ def write_pages(to: Path) -> list[Path]:
     write_explorer(to)
     write_search(to)
     write_explorers(to)
+    write_tab(to)
     return [to / name for name in pages]
 
 

@@ -1,9 +1,10 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts, and the figure that leads the page
-(class `dr-leading`). Code is folded, save that of lessons and of a step by hand; the parameters, and what papermill put
-in their place, become one folded cell. Links lead to the notebook as it ran and to the paper's BibTeX; where
-`_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
+Below the title and the question, on some pages after a prediction by the reader, come the claims of the paper with their
+verdicts, and the figure that leads the page (class `dr-leading`). Code is folded, save that of lessons and of a step by
+hand; the parameters, and what papermill put in their place, become one folded cell. Links lead to the notebook as it ran
+and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to
+Binder.
 """
 
 import base64
@@ -15,13 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from predictions import QUESTIONS, load_questions, prediction_html
 from sphinx.application import Sphinx
 
 from dr_lib import places
 from dr_lib.report import verdict_badge
 
-OPEN_CODE = ("notebooks/lessons/", "notebooks/evaluation/traps")
+OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
+QUESTION = re.compile(r"(\*\*[^*]+\?\*\*)\s+(.*)", re.DOTALL)
+"""A page's question in bold, before the rest of its paragraph."""
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
 SHOWN = 3
@@ -31,7 +35,7 @@ Cell = dict[str, Any]
 Entry = Mapping[str, Any]
 
 
-def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "") -> dict[str, Any]:
+def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links: str = "", prediction: str = "") -> dict[str, Any]:
     """A notebook in the order in which its page shows it.
 
     Args:
@@ -39,13 +43,17 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
         page: its name in the book, "notebooks/simlm/table07_objectives".
         entries: claims that the page is about, with their verdicts, as `lab.ledger` gives them.
         links: HTML of what lies beside the page.
+        prediction: HTML of what the reader predicts before everything else, `predictions.prediction_html`.
     """
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
         figure, card = _taken(cells, LEADING), _taken(cells, CARD) if entries else ""
         head, *rest = _text(cells[0]).split("\n\n", 2)
-        parts = [rest[0] if rest else "", claims_html(entries), figure, card, links, *rest[1:]]
+        about = rest[0] if rest else ""
+        if prediction and (asked := QUESTION.fullmatch(about)):
+            about = f"{asked[1]}\n\n{prediction}\n\n{asked[2]}"
+        parts = [about, claims_html(entries), figure, card, links, *rest[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
     notebook["cells"] = cells
     return notebook
@@ -168,7 +176,9 @@ def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
         entries = [entry for entry in json.loads(claims.read_text(encoding="utf-8")) if entry["page"] == page]
         paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
         links = links_html(page, paper, app.config.book_repository)
-        source[0] = json.dumps(arrange(json.loads(source[0]), page, entries, links))
+        app.env.note_dependency(str(QUESTIONS))
+        prediction = prediction_html(questions[page]) if page in (questions := load_questions()) else ""
+        source[0] = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
 
 
 def setup(app: Sphinx) -> dict[str, object]:

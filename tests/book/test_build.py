@@ -8,6 +8,7 @@ from pathlib import Path
 
 import explorers
 import masks_explorer
+import pretrain_tab
 import pytest
 import search_page
 from browser import complaints, needs_chromium, visit
@@ -25,7 +26,7 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "_build" / "source"
     shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
-    loaded = (f"{part.FOLDER}/{one}" for part in (explorers, masks_explorer, search_page) for one in part.WRITTEN)
+    loaded = (f"{part.FOLDER}/{one}" for part in (explorers, masks_explorer, pretrain_tab, search_page) for one in part.WRITTEN)
     for name in [*FIRST_PAGE, *loaded]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")

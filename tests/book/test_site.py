@@ -53,6 +53,7 @@ def visit(browser: Browser, name: str, query: str = "") -> None:
     """Open a page of the book in the light theme, at the width of a screen."""
     browser.resize(SCREEN)
     browser.visit(HTML / f"{name}.html", query)
+    browser.run("document.querySelector('.dr-predict .skip')?.click()")  # what waits for a prediction is looked at, too
     show(browser, "light")
 
 

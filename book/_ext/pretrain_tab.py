@@ -1,0 +1,177 @@
+"""What pre-training in a tab learns from: some passages of PyDocs, their words and judged queries; and what it led to.
+
+The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`); its passages are written here when the book
+is built. What came out over several seeds stands in `book/ideas/measured/pretrain_tab.json`, made with the same script by
+
+    python book/_ext/pretrain_tab.py       # with node; minutes
+
+Page: ideas/pretrain-explorer.
+"""
+
+import hashlib
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from IPython.display import HTML
+
+from dr_lib import collections, places
+from dr_lib.collections import judged_rows
+from dr_lib.files import read_json, write_json, write_text
+from dr_lib.report import table
+from dr_lib.retrieval import Bm25
+from dr_lib.training import machine
+
+FOLDER = "extra/pretrain-tab"
+WRITTEN = ("data.js", "measured.inc")
+SCRIPT = places.project_root() / "book" / FOLDER / "model.js"
+MEASURED = places.project_root() / "book" / "ideas" / "measured" / "pretrain_tab.json"
+PACKAGE, COUNT = "pandas", 300
+"""Passages of one package: the fewer subjects, the more often words come back."""
+LONGEST, FEWEST = 20, 4
+"""Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the vocabulary."""
+SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+SIZES = {"longest": LONGEST, "hidden": 32, "inner": 64, "heads": 4, "gain": 3}
+SETTINGS = {"batch": 8, "rate": 0.006, "warm": 20, "held": 60, "rates": [0.3, 0.8]}
+SHOWN = 12
+"""Words shown of each passage."""
+SEEDS, STEPS, EVERY = 3, 1000, 250
+WORD = re.compile(r"[a-z]+").findall
+
+
+def write_tab(to: Path) -> list[Path]:
+    """Write the passages and the table of what was measured into the staged source of the book."""
+    data = json.dumps(tab_data(), separators=(",", ":"))
+    write_text(to / FOLDER / WRITTEN[0], f"window.pretrainData = {data};\n")
+    write_text(to / FOLDER / WRITTEN[1], measured_table(read_json(MEASURED)).data + "\n")
+    return [to / FOLDER / name for name in WRITTEN]
+
+
+def tab_data(name: str = "pydocs") -> dict[str, Any]:
+    """What the page trains on.
+
+    Returns:
+        `sizes` and `settings` of the training, `passages` and `queries` as ids of words (query i is judged relevant to
+        passage i alone), and the `titles`, beginnings (`texts`) and queries (`asked`) that the page shows. In `settings`,
+        `guess` is the loss of whoever knows the frequencies of the words and nothing else, `bm25` the MRR@10 of BM25.
+    """
+    collection = collections.load(name)
+    pairs = []
+    for split in collection.splits:
+        queries = collection.queries(split)
+        rows = judged_rows(collection.qrels(split), queries["id"][:], collection.passages["id"])
+        pairs += [(int(one[0]), text) for one, text in zip(rows, queries["text"][:], strict=True) if len(one) == 1]
+    documents = collection.passages["doc"][:]
+    single = {row: text for row, text in pairs if documents[row].startswith(f"{PACKAGE}.")}
+    rows = np.random.default_rng(0).permutation(sorted(single))[:COUNT].tolist()
+    chosen, asked = collection.passages[rows], [single[row] for row in rows]
+    words = [WORD(text.lower()) for text in chosen["text"]]
+    counts = Counter(word for one in words for word in one[: 2 * LONGEST])
+    known = [*SPECIAL, *sorted(word for word, count in counts.items() if count >= FEWEST)]
+    ids = {word: i for i, word in enumerate(known)}
+
+    def cut(one: Sequence[str]) -> list[int]:
+        """Known words between [CLS] and [SEP]."""
+        return [ids["[CLS]"], *[ids[word] for word in one if word in ids][: LONGEST - 2], ids["[SEP]"]]
+
+    passages, queries = [cut(one) for one in words], [cut(WORD(text.lower())) for text in asked]
+    shares = np.array(list(Counter(i for one in passages for i in one[1:-1]).values()), float)
+    shares /= shares.sum()
+    guess = round(float(-(shares * np.log(shares)).sum()), 3)
+    return {
+        "sizes": SIZES | {"vocabulary": len(known)},
+        "settings": SETTINGS | {"guess": guess, "bm25": round(_bm25(passages, queries, known), 3)},
+        "passages": passages,
+        "queries": queries,
+        "titles": chosen["title"],
+        "texts": [" ".join(text.split()[:SHOWN]) for text in chosen["text"]],
+        "asked": asked,
+    }
+
+
+def _bm25(passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], known: Sequence[str]) -> float:
+    """MRR@10 of BM25 that reads the same words of passages and queries."""
+    texts, asked = ([" ".join(known[i] for i in one[1:-1]) for one in side] for side in (passages, queries))
+    index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * len(texts), "text": texts}), progress=False)
+    hits = index.search(asked, 10).rows == np.arange(len(asked))[:, None]
+    return float((hits / np.arange(1, 11)).sum(1).mean())
+
+
+def measured_table(found: Mapping[str, Any]) -> HTML:
+    """Means over seeds, with the lowest and the highest."""
+    columns, rows = ["pre-training", "before", *[f"after {step}" for step in found["steps"][1:]], "worth of the vector"], []
+    for one in found["runs"]:
+        spread = [
+            f"{100 * np.mean(now):.1f} ({100 * min(now):.1f} to {100 * max(now):.1f})" for now in zip(*one["mrr"], strict=True)
+        ]
+        worth = f"{np.mean([line[-1] for line in one['worth']]):.2f}" if one["worth"] else None
+        rows.append([one["name"], *spread, worth])
+    caption = (
+        f"MRR@10 in percent after so many steps: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same words:"
+        f" {100 * found['bm25']:.1f}. The vector's worth is the decoder's loss with another passage's vector less that with"
+        " its own, in nats, at the end."
+    )
+    return table(columns, rows, caption=caption)
+
+
+def script_digest() -> str:
+    """SHA-256 (hex) of the script that trains, without comments and spaces, and of the settings."""
+    code = re.sub(r"/\*.*?\*/|//[^\n]*|\s+", "", SCRIPT.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return hashlib.sha256(f"{code}{SIZES}{SETTINGS}".encode()).hexdigest()
+
+
+RUN = """
+const pretrain = require(%s), data = JSON.parse(require("fs").readFileSync(%s, "utf8")), { seed, bottleneck, rates, steps } = %s;
+const training = pretrain.training(data, { seed, bottleneck, rates }), found = [];
+for (let step = 0; step <= steps.at(-1); step += 1) {
+  if (steps.includes(step)) {
+    const { mrr, worth } = training.measure();
+    found.push([mrr, worth]);
+  }
+  if (step < steps.at(-1)) training.step();
+}
+console.log(JSON.stringify({ found, seconds: process.cpuUsage().user / 1e6 }));
+"""
+
+
+def measure() -> None:
+    """Train over all seeds and write what came out."""
+    data, steps = tab_data(), [*range(0, STEPS + 1, EVERY)]
+    encoder, decoder = SETTINGS["rates"]
+    kinds = {
+        f"masked LM, {encoder:.0%}": (False, [encoder, encoder]),
+        f"bottleneck, {encoder:.0%} and {decoder:.0%}": (True, [encoder, decoder]),
+    }
+    runs, seconds = [], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "data.json"
+        file.write_text(json.dumps(data))
+        for name, (bottleneck, rates) in kinds.items():
+            lines = []
+            for seed in range(SEEDS):
+                options = {"seed": seed, "bottleneck": bottleneck, "rates": rates, "steps": steps}
+                program = RUN % (json.dumps(str(SCRIPT)), json.dumps(str(file)), json.dumps(options))
+                told = json.loads(subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout)
+                lines.append(told["found"])
+                seconds += told["seconds"]
+                print(name, seed, [round(one[0], 3) for one in told["found"]], round(told["seconds"]), file=sys.stderr, flush=True)
+            mrr = [[round(mrr, 4) for mrr, _ in one] for one in lines]
+            worth = [[round(worth, 4) for _, worth in one] for one in lines] if bottleneck else []
+            runs.append({"name": name, "rates": rates, "mrr": mrr, "worth": worth})
+    about = {"cpu": machine.machine_facts()["cpu"], "node": subprocess.check_output(["node", "--version"], text=True).strip()}
+    about |= {"python": platform.python_version(), "processor_seconds": round(seconds)}
+    found = {"script": script_digest(), "steps": steps, "seeds": SEEDS, "bm25": data["settings"]["bm25"], "runs": runs}
+    write_json(MEASURED, found | {"machine": about})
+
+
+if __name__ == "__main__":
+    measure()

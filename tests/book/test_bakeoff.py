@@ -1,0 +1,59 @@
+"""The bake-off's table: hidden queries from a seed, a team's last file, time kept, and no comparison of other queries."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from check_pages import ROOT
+
+from dr_lib import evaluation, report
+
+CELLS = {cell.id: cell.source for cell in nbformat.read(ROOT / "notebooks/teaching/bakeoff.ipynb", as_version=4).cells}
+
+
+def record(team: str, score: float, minutes: float = 1.0, created: str = "1", queries: int = 200) -> Any:
+    """What the table reads of a record; every fifth query is answered by nobody."""
+    found = np.where(np.arange(queries) % 5, score, 0.0)
+    return SimpleNamespace(
+        label=team,
+        scale="laptop",
+        created=created,
+        query_ids=[f"q{i}" for i in range(queries)],
+        per_query=lambda measure: found,
+        training={"pretrained": {"wall_seconds": 45 * minutes}, "retriever": {"wall_seconds": 15 * minutes}},
+    )
+
+
+def judged(records: list[Any], secret: int = 0) -> dict[str, Any]:
+    """The names that the two cells of the table leave behind."""
+    lab = SimpleNamespace(load_records=lambda place, study: records)
+    space = {"lab": lab, "np": np, "evaluation": evaluation, "report": report, "place": None, "study": "x", "measure": "MRR@10"}
+    space |= {"scale": "laptop", "secret": secret, "minutes": 10}
+    exec(CELLS["table"] + "\n" + CELLS["shown"].replace("\nreport.table(", "\nmade = report.table("), space)
+    return space
+
+
+def test_teams_stand_in_order_and_whoever_took_too_long_is_not_compared():
+    space = judged([record("slow", 0.9, minutes=11), record("b", 0.2), record("a", 0.5), record("like a", 0.5)])
+    assert space["order"] == ["a", "like a", "b", "slow"]
+    assert space["p_values"]["b"] < 0.01 and space["p_values"]["like a"] == 1 and "slow" not in space["p_values"]
+    html = space["made"].data
+    assert html.index("like a") < html.index("slow") < html.index("too long") and "100 hidden queries of 200" in html
+
+
+def test_half_of_the_queries_count_and_the_secret_says_which():
+    one, again, other = (judged([record("a", 0.5), record("b", 0.2)], secret)["hidden"].tolist() for secret in (1, 1, 2))
+    assert one == again != other and len(set(one)) == 100
+
+
+def test_of_a_team_the_last_file_counts():
+    space = judged([record("a", 0.1, created="2"), record("a", 0.9, created="1"), record("b", 0.5)])
+    assert space["order"] == ["b", "a"]
+
+
+def test_other_queries_are_refused_and_one_team_is_a_table():
+    with pytest.raises(ValueError, match="other queries"):
+        judged([record("a", 0.5), record("b", 0.5, queries=100)])
+    assert judged([record("a", 0.5)])["p_values"] == {}

@@ -1,0 +1,100 @@
+"""Predict, then look: the options are rows of the page's table, and the rest waits for an answer, but never on paper."""
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser import needs_chromium, opened
+from check_pages import ROOT, expected_pages
+from predictions import load_questions, prediction_html, values
+from table_pages import arrange
+
+from dr_lib.evaluation import load_paper
+
+QUESTIONS = load_questions()
+ASKED = {"question": "Which is <b>?", "study": "no/such", "measure": "MRR@10", "options": {"SimLM": "a & b", "MLM": "c"}}
+PRINTED = ASKED | {"printed": ["simlm", "table7", "MRR@10"]}
+
+
+@pytest.mark.parametrize("page", QUESTIONS)
+def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
+    asked = QUESTIONS[page]
+    assert page in expected_pages(ROOT / "_toc.yml") and asked["study"] in (ROOT / f"{page}.ipynb").read_text()
+    assert asked.keys() <= {"question", "study", "measure", "printed", "paper_measure", "lowest", "options"}
+    if "printed" in asked:
+        paper, table, column = asked["printed"]
+        printed = load_paper(paper).table(table).column(column)
+        assert asked["options"].keys() <= printed.keys()
+    for found, _ in values(asked).values():
+        assert found.keys() <= asked["options"].keys()
+
+
+@pytest.mark.parametrize("page", QUESTIONS)
+def test_the_question_stands_before_every_result_of_its_page(page):
+    notebook = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
+    first = arrange(notebook, page, [], "<p>links</p>", prediction_html(QUESTIONS[page]))["cells"][0]["source"]
+    above, _, below = first.partition('<div class="dr-predict">')
+    assert below and re.fullmatch(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n", above)
+
+
+def test_places_are_those_of_the_papers_values():
+    html = prediction_html(PRINTED)
+    assert re.findall(r"<li([^>]*)><strong>(\w+)", html) == [(' data-paper="1"', "SimLM"), (' data-paper="2"', "MLM")]
+    assert "SimLM 38.0, MLM 36.7" in html and "highest first" in html
+    turned = prediction_html(PRINTED | {"lowest": True})
+    assert "MLM 36.7, SimLM 38.0" in turned and re.search(r'data-paper="1"><strong>MLM', turned)
+    assert "&lt;b&gt;" in html and "a &amp; b" in html and "\n" not in html
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A question with a result below it."""
+    for name in ("predict.js", "book.css"):
+        shutil.copy(ROOT / "book" / "_static" / name, tmp_path)
+    head = '<meta charset="utf-8"><title>x</title><link rel="stylesheet" href="book.css"><script src="predict.js"></script>'
+    result = '<p id="result">38.0</p><section id="more">more</section>'
+    body = f"<section><h1>T</h1><p>Why?</p>{prediction_html(PRINTED)}{result}</section>"
+    (tmp_path / "page.html").write_text(f'<!doctype html><html lang="en">{head}{body}')
+    return tmp_path / "page.html"
+
+
+SHOWN = "document.getElementById('result').offsetParent !== null"
+
+
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, tmp_path):
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page)
+        assert not browser.run(SHOWN) and browser.run("document.querySelectorAll('.dr-predict input').length") == 2
+        browser.send("Emulation.setEmulatedMedia", media="print")
+        assert browser.run(SHOWN) and browser.run("getComputedStyle(document.querySelector('.dr-predict form')).display") == "none"
+        browser.send("Emulation.setEmulatedMedia", media="screen")
+        browser.press("Tab")
+        browser.press("Space")
+        browser.press("ArrowDown")
+        browser.press("Tab")
+        browser.press("Enter")
+        said = browser.run("document.activeElement.textContent")
+        assert said == "You chose MLM: 2nd of 2 in the paper." and browser.run(SHOWN)
+        browser.visit(page)
+        assert browser.run(SHOWN), "who has answered is not asked again"
+        assert browser.complaints == []
+
+
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_a_link_to_a_part_of_the_page_shows_it_and_one_may_skip(page, tmp_path):
+    with opened(tmp_path / "profile") as browser:
+        browser.visit(page, "#more")
+        assert browser.run(SHOWN)
+        browser.visit(page)
+        assert not browser.run(SHOWN)
+        browser.run("document.querySelector('.skip').click()")
+        assert browser.run(SHOWN) and browser.run("document.querySelector('.dr-predict .said').textContent") == ""
+        browser.send("Emulation.setScriptExecutionDisabled", value=True)
+        browser.visit(page)
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+        assert browser.run(SHOWN) and browser.run("document.querySelectorAll('.dr-predict li').length") == 2
