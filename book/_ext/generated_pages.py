@@ -18,9 +18,9 @@ from typing import Any
 from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from predictions import spell_seeds
 from pretrain_tab import write_tab
 from search_page import write_search
-from table_pages import spell_seeds
 from teaching import load_plan, routes_page
 
 from dr_lib import collections, places

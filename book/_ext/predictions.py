@@ -13,7 +13,8 @@ from typing import Any
 from dr_lib.evaluation import load_paper
 from dr_lib.files import read_yaml
 from dr_lib.report import named, recorded
-from dr_lib.report.measured import presentable, spell_data, spell_seeds
+from dr_lib.report.measured import presentable
+from dr_lib.report.tables import spell_data
 
 QUESTIONS = Path(__file__).resolve().parents[1] / "teaching" / "predictions.yaml"
 
@@ -61,3 +62,8 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
 def load_questions() -> Mapping[str, Any]:
     """Page -> its question."""
     return read_yaml(QUESTIONS)
+
+
+def spell_seeds(number: int) -> str:
+    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} seed{'s' if number != 1 else ''}"

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from predictions import QUESTIONS, load_questions, prediction_html
+from predictions import QUESTIONS, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
 from dr_lib import places
@@ -105,11 +105,6 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
                 output["data"]["text/html"] = shown.replace(part[0], "", 1)
                 return part[0].replace("\n", "<br>")
     return ""
-
-
-def spell_seeds(number: int) -> str:
-    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
-    return f"{number} seed{'s' if number != 1 else ''}"
 
 
 def claims_html(entries: Sequence[Entry]) -> str:
