@@ -198,11 +198,12 @@ def _read_dstc7(path: Path) -> Iterator[Exchange]:
 def _read_ubuntu(path: Path) -> Iterator[Exchange]:
     """The context is one text, its turns between marks."""
     for where, row in read_table(path):
-        if not {"Context", "Ground Truth Utterance"} <= row.keys():
+        wrong = [_plain(cell) for name, cell in row.items() if name.startswith("Distractor_")]
+        if not wrong or not {"Context", "Ground Truth Utterance"} <= row.keys():
             raise InputError(f"columns {', '.join(row)}", where=where, fix="Use the published files of Ubuntu v2.")
         turns = tuple(turn for part in row["Context"].split(TURN_MARKS[1]) if (turn := _plain(part)))
         right = _plain(row["Ground Truth Utterance"])
-        yield Exchange(turns, right, (right, *(_plain(cell) for name, cell in row.items() if name.startswith("Distractor_"))))
+        yield Exchange(turns, right, (right, *wrong))
 
 
 def _plain(text: str) -> str:

@@ -102,6 +102,7 @@ def test_equal_candidates_of_different_contexts_are_one_text():
         ("valid_self_original.txt", "1 hello\n", "line 1: no response"),
         ("ubuntu_dev_subtask_1.json", '[{"example-id": 1}]', "dialogue 0 lacks"),
         ("valid.csv", "a,b\n1,2\n", "columns a, b"),
+        ("valid.csv", "Context,Ground Truth Utterance\na,b\n", "columns Context, Ground Truth Utterance"),
         ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b\n", "line 2: not a row of a table"),
         ("valid.csv", "Context,Ground Truth Utterance,Distractor_0\na,b,c,d\n", "line 2: not a row of a table"),
         ("valid.csv", 'Context,Ground Truth Utterance,Distractor_0\n"' + "a,b,c\n" * 30_000, "not a row of a table .* quote"),
