@@ -93,9 +93,8 @@ function pretrainPage(place, data) {
   }
 
   /* One step at a time, so that the page answers in between; what was lost since the last measurement is averaged. */
-  let losses = [];
+  let losses = [], next;
   function go() {
-    if (!state.running) return;
     const started = performance.now();
     losses.push(training.step());
     spent += performance.now() - started;
@@ -105,10 +104,11 @@ function pretrainPage(place, data) {
       losses = [];
     }
     if (steps % TELL === 0) say("");
-    setTimeout(go, 0);
+    next = setTimeout(go, 0);
   }
 
   function pause() {
+    clearTimeout(next);
     state.running = false;
     start.textContent = training.model.steps ? "Go on" : "Start";
   }
@@ -128,7 +128,7 @@ function pretrainPage(place, data) {
       state.running = true;
       start.textContent = "Pause";
       say("Running.");
-      setTimeout(go, 0);
+      next = setTimeout(go, 0);
     }
   } }, "Start");
   const mode = (bottleneck, name) => element("label", { class: "choice" }, element("input", { type: "radio", name: "pretrain-mode",
