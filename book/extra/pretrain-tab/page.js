@@ -66,9 +66,9 @@ function pretrainPage(place, data) {
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
     const bm25 = [[0, 100 * data.settings.bm25], [steps, 100 * data.settings.bm25]];
     pictures.replaceChildren(
-      element("h3", {}, "Loss"),
+      element("h2", {}, "Loss"),
       curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width }),
-      element("h3", {}, "MRR@10 of the judged queries"),
+      element("h2", {}, "MRR@10 of the judged queries"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
         { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width }));
     const last = (points) => points.at(-1)?.[1].toFixed(2);
@@ -157,7 +157,7 @@ function pretrainPage(place, data) {
       element("div", { class: "field" }, start),
       element("div", { class: "field" }, element("button", { type: "button", onclick: reset }, "Reset"))),
     status, facts, pictures,
-    element("h3", {}, "Nearest passages"),
+    element("h2", {}, "Nearest passages"),
     element("div", { class: "field" }, element("label", { for: "pretrain-passage" }, "Passage"), passage), own, near);
   place.hidden = false;
   reset();
