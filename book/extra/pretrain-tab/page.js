@@ -61,7 +61,7 @@ function pretrainPage(place, data) {
   function draw() {
     const { model } = training, run = seen[state.bottleneck], other = seen[!state.bottleneck];
     const steps = Math.max(400, ...[run, other].flatMap((one) => (one ? one.mrr.map(([step]) => step) : [])));
-    const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points || [] });
+    const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points?.length > 1 ? points : [] });
     const guess = data.settings.guess, width = Math.max(280, Math.min(640, pictures.clientWidth));  // letters keep their size
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
     const bm25 = [[0, 100 * data.settings.bm25], [steps, 100 * data.settings.bm25]];
@@ -161,6 +161,7 @@ function pretrainPage(place, data) {
     element("div", { class: "field" }, element("label", { for: "pretrain-passage" }, "Passage"), passage), own, near);
   place.hidden = false;
   reset();
+  addEventListener("resize", draw);
 }
 
 if (typeof document !== "undefined") {
