@@ -115,10 +115,12 @@ def measured_table(found: Mapping[str, Any]) -> HTML:
         ]
         worth = f"{np.mean([line[-1] for line in one['worth']]):.2f}" if one["worth"] else None
         rows.append([one["name"], *spread, worth])
+    made = found["machine"]
     caption = (
         f"MRR@10 in percent after so many steps: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same words:"
         f" {100 * found['bm25']:.1f}. The vector's worth is the decoder's loss with another passage's vector less that with"
-        " its own, in nats, at the end."
+        " its own, in nats, at the end. All runs together took"
+        f" {made['processor_seconds']} seconds of one core ({made['cpu']}, node {made['node']})."
     )
     return table(columns, rows, caption=caption)
 

@@ -61,14 +61,14 @@ function pretrainPage(place, data) {
   function draw() {
     const { model } = training, run = seen[state.bottleneck], other = seen[!state.bottleneck];
     const steps = Math.max(400, ...[run, other].flatMap((one) => (one ? one.mrr.map(([step]) => step) : [])));
-    const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points || [] });
+    const old = (name, kind, points) => ({ name, kind: `${kind} before`, points: points?.length > 1 ? points : [] });
     const guess = data.settings.guess, width = Math.max(280, Math.min(640, pictures.clientWidth));  // letters keep their size
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
     const bm25 = [[0, 100 * data.settings.bm25], [steps, 100 * data.settings.bm25]];
     pictures.replaceChildren(
-      element("h3", {}, "Loss"),
+      element("h2", {}, "Loss"),
       curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width }),
-      element("h3", {}, "MRR@10 of the judged queries"),
+      element("h2", {}, "MRR@10 of the judged queries"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
         { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width }));
     const last = (points) => points.at(-1)?.[1].toFixed(2);
@@ -93,9 +93,8 @@ function pretrainPage(place, data) {
   }
 
   /* One step at a time, so that the page answers in between; what was lost since the last measurement is averaged. */
-  let losses = [];
+  let losses = [], next;
   function go() {
-    if (!state.running) return;
     const started = performance.now();
     losses.push(training.step());
     spent += performance.now() - started;
@@ -105,10 +104,11 @@ function pretrainPage(place, data) {
       losses = [];
     }
     if (steps % TELL === 0) say("");
-    setTimeout(go, 0);
+    next = setTimeout(go, 0);
   }
 
   function pause() {
+    clearTimeout(next);
     state.running = false;
     start.textContent = training.model.steps ? "Go on" : "Start";
   }
@@ -128,7 +128,7 @@ function pretrainPage(place, data) {
       state.running = true;
       start.textContent = "Pause";
       say("Running.");
-      setTimeout(go, 0);
+      next = setTimeout(go, 0);
     }
   } }, "Start");
   const mode = (bottleneck, name) => element("label", { class: "choice" }, element("input", { type: "radio", name: "pretrain-mode",
@@ -157,10 +157,11 @@ function pretrainPage(place, data) {
       element("div", { class: "field" }, start),
       element("div", { class: "field" }, element("button", { type: "button", onclick: reset }, "Reset"))),
     status, facts, pictures,
-    element("h3", {}, "Nearest passages"),
+    element("h2", {}, "Nearest passages"),
     element("div", { class: "field" }, element("label", { for: "pretrain-passage" }, "Passage"), passage), own, near);
   place.hidden = false;
   reset();
+  addEventListener("resize", draw);
 }
 
 if (typeof document !== "undefined") {
