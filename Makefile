@@ -23,7 +23,7 @@ KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
-COMPARED := encode step search bm25 simlm_step
+COMPARED := encode step search bm25 simlm_step whole
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
 export TOKENIZERS_PARALLELISM := false
 export SEARCHED

@@ -55,7 +55,7 @@ def main() -> None:
         timings = alternate(ways, chosen.repeats, warm=1)
         size = f"{len(texts)} passages" if what == "index" else f"{len(queries)} queries, top {k}"
         show(f"BM25 {what}, {size}", timings, PEER)
-        keep(chosen.save, f"BM25 {what}, {size}", LIMIT, timings, OURS, PEER)
+        keep(chosen.save, f"BM25 {what}, {size}", LIMIT, timings, OURS, PEER, ways[OURS])
 
 
 if __name__ == "__main__":

@@ -81,12 +81,12 @@ def main() -> None:
             assert apart < 1e-4, f"vectors differ by {apart}"
         timings = alternate(ways, chosen.repeats, chosen.device, warm=1)
         timings |= alternate({"tokenising alone": lambda: tokenise(found)}, 1, warm=1)
-    ours = quickest_of(timings, "this project")
-    peer = quickest_of(timings, THEIRS) if len(ways) > len(PRECISIONS) else ours
-    size = f"{chosen.layers or 2} x {chosen.hidden}"
-    show(f"encode {len(found.passages)} passages of mixed length, {size}, {chosen.device}", timings, peer)
-    if peer != ours:
-        keep(chosen.save, f"encode, {size}", LIMIT, timings, ours, peer)
+        ours = quickest_of(timings, "this project")
+        peer = quickest_of(timings, THEIRS) if len(ways) > len(PRECISIONS) else ours
+        size = f"{chosen.layers or 2} x {chosen.hidden}"
+        show(f"encode {len(found.passages)} passages of mixed length, {size}, {chosen.device}", timings, peer)
+        if peer != ours:
+            keep(chosen.save, f"encode, {size}", LIMIT, timings, ours, peer, ways[ours])
 
 
 def tokenise(found: Material) -> None:

@@ -80,7 +80,7 @@ def main() -> None:
         show(title, timings, PLAIN)
         for peer in (PLAIN, TUNED):
             label = "search" if peer == PLAIN else "search (faiss with BLAS)"
-            keep(chosen.save, f"{label}, {size}", LIMIT, timings, OURS, peer)
+            keep(chosen.save, f"{label}, {size}", LIMIT, timings, OURS, peer, ways[OURS])
 
 
 if __name__ == "__main__":

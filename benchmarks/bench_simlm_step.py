@@ -137,7 +137,7 @@ def measure(options: argparse.Namespace, precision: str) -> None:
     print(f"  ratio  {medians['ours'] / medians['plain']:8.2f}  (wanted: at most {LIMIT})")
     print_parts(watch, ways["ours"], step, options.steps)
     what = f"SimLM step, {precision}, {options.layers} x {options.hidden}, vocabulary {options.vocab}"
-    keep(options.save, what, LIMIT, timings, "ours", "plain")
+    keep(options.save, what, LIMIT, timings, "ours", "plain", lambda: step(ways["ours"]))
 
 
 def print_parts(watch: Stopwatch, ours: Callable[[], Tensor], step: Callable[..., None], steps: int) -> None:

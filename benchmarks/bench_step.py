@@ -128,14 +128,14 @@ def main() -> None:
             for kind, attention in itertools.product(("bf16", "fp32"), ("eager", "sdpa")):
                 ways[f"{THEIRS}{kind} {attention}"] = partial(theirs, found, texts, queries, kind, attention)
         timings, losses = run(ways, chosen.rounds)
-    for name, found_losses in losses.items():
-        assert abs(found_losses[0] / losses["this project, fp32"][0] - 1) < 0.02, f"{name} begins with another loss"
-    mine = quickest_of(timings, "this project")
-    peer = quickest_of(timings, THEIRS) if len(ways) > 2 else mine
-    size = f"{chosen.layers or 2} x {chosen.hidden}"
-    show(f"contrastive step, {queries} queries x {n} passages, {size}", timings, peer)
-    if peer != mine:
-        keep(chosen.save, f"contrastive step, {size}", LIMIT, timings, mine, peer)
+        for name, found_losses in losses.items():
+            assert abs(found_losses[0] / losses["this project, fp32"][0] - 1) < 0.02, f"{name} begins with another loss"
+        mine = quickest_of(timings, "this project")
+        peer = quickest_of(timings, THEIRS) if len(ways) > 2 else mine
+        size = f"{chosen.layers or 2} x {chosen.hidden}"
+        show(f"contrastive step, {queries} queries x {n} passages, {size}", timings, peer)
+        if peer != mine:
+            keep(chosen.save, f"contrastive step, {size}", LIMIT, timings, mine, peer, ways[mine])
 
 
 def run(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, Timing], dict[str, Losses]]:

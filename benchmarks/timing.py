@@ -4,8 +4,11 @@ One CPU thread is timed by the processor seconds it used, so that other programs
 clock on the wall.
 """
 
+import cProfile
+import io
 import json
 import os
+import pstats
 import statistics
 import time
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from dr_lib.lab import commit
 from dr_lib.training import machine
 
 Way = Callable[[], Any]
+HOTTEST = 12  # functions of a profile
 
 
 class Timing(NamedTuple):
@@ -65,8 +69,26 @@ def quickest_of(timings: dict[str, Timing], start: str) -> str:
     return min((name for name in timings if name.startswith(start)), key=lambda name: timings[name].median)
 
 
-def keep(path: Path | None, what: str, limit: float, timings: dict[str, Timing], ours: str, peer: str) -> None:
+def missed(limit: float, timings: dict[str, Timing], ours: str, peer: str) -> bool:
+    """Whether our way takes a larger share of the peer's time than is wanted."""
+    return timings[ours].median > limit * timings[peer].median
+
+
+def print_profile(way: Way) -> None:
+    """The hottest functions of one more round, by their own time."""
+    profile = cProfile.Profile()
+    profile.runcall(way)
+    told = io.StringIO()
+    pstats.Stats(profile, stream=told).strip_dirs().sort_stats("tottime").print_stats(HOTTEST)
+    print(told.getvalue()[told.getvalue().find("   ncalls") :].rstrip(), flush=True)
+
+
+def keep(
+    path: Path | None, what: str, limit: float, timings: dict[str, Timing], ours: str, peer: str, way: Way | None = None
+) -> None:
     """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and found, and by what.
+
+    Where it is missed, the profile of our way is printed.
 
     Args:
         path: the file, made where it is missing; None keeps nothing.
@@ -74,9 +96,13 @@ def keep(path: Path | None, what: str, limit: float, timings: dict[str, Timing],
         limit: largest share of the peer's time that is wanted.
         timings: of all ways.
         ours, peer: the two that are compared.
+        way: what our timings are of, once more for the profile; None prints none.
     """
     if path is None:
         return
+    if way and missed(limit, timings, ours, peer):
+        print(f"{what}: more than {limit} of {peer}; where {ours} spends its time:")
+        print_profile(way)
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     shares = {f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name) for name in Timing._fields}
     row = {"what": what, "wanted": limit, **shares, "ours": ours, "peer": peer}

@@ -391,12 +391,11 @@ class Cache:
 
         Raises:
             InputError: a file of a finished stage is missing, truncated or altered; the disk is full or read-only; or
-                several processes that train together (`accelerate launch`) want to build one: each would wait for the
-                others.
+                several processes that train together want to build one: each would wait for the others.
         """
         if not self.finished(one):
             if os.environ.get("WORLD_SIZE", "1") != "1":
-                fix = "Start studies in one process; under a launcher call `dr_lib.training.train` from your own script."
+                fix = "Start studies in one process and set DR_PROCESSES; under torchrun call `dr_lib.training.train` yourself."
                 raise InputError("stages are built by one process alone", where="WORLD_SIZE", fix=fix)
             for upstream in one.inputs:  # before the lock: waiting for one must not hold up another
                 self.get(upstream)

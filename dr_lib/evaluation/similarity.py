@@ -15,20 +15,25 @@ import numpy as np
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
-from dr_lib.retrieval import Ranking
+from dr_lib.retrieval import Ranking, open_vectors, vectors_at
 from dr_lib.stages import stage
 
 POSITIVE_QUERY, POSITIVE_NEGATIVE = "s(p+, q)", "s(p+, p-)"
 
 
 def passage_similarities(
-    queries: np.ndarray, passages: np.ndarray, ranking: Ranking, positives: Sequence[np.ndarray], *, depth: int = 100
+    queries: np.ndarray,
+    passages: np.ndarray | list[np.ndarray],
+    ranking: Ranking,
+    positives: Sequence[np.ndarray],
+    *,
+    depth: int = 100,
 ) -> Scores:
     """Mean and median of both similarities for every query that has a positive and a negative.
 
     Args:
         queries: `[queries, hidden]`, in the ranking's order.
-        passages: `[passages, hidden]`, float16 or float32, may be memory-mapped.
+        passages: `[passages, hidden]`, float16 or float32, may be memory-mapped; or a list of such arrays.
         ranking: what was found for each query.
         positives: rows of the relevant passages of each query, as `collections.judged_rows` gives them.
         depth: how many of the found passages to look at; only positives among these count.
@@ -53,7 +58,7 @@ def passage_similarities(
         rows = rows[rows >= 0]
         relevant = np.isin(rows, positives[place])
         if relevant.any() and not relevant.all():
-            vectors = (queries[place], passages[rows[relevant]], passages[rows[~relevant]])
+            vectors = (queries[place], vectors_at(passages, rows[relevant]), vectors_at(passages, rows[~relevant]))
             asked, near, far = (np.asarray(part, np.float64) for part in vectors)
             with_query, with_negatives = near @ asked, near @ far.T
             kept.append(query)
@@ -67,7 +72,7 @@ def passage_similarities(
 
 @stage()
 def similarities(
-    folder: Path, run: Path, vectors: Path, collection: Collection, *, split: str, depth: int = 100, grade: int = 1
+    folder: Path, run: Path, vectors: list[Path], collection: Collection, *, split: str, depth: int = 100, grade: int = 1
 ) -> None:
     """`scores.json`: both similarities of each query that has a positive and a negative among its first `depth`.
 
@@ -75,6 +80,6 @@ def similarities(
     """
     ranking = Ranking.open(run / "ranking")
     queries = np.load(run / "queries.npy", mmap_mode="r")
-    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+    passages = open_vectors(vectors)
     positives = collection.relevant_rows(split, grade)
     passage_similarities(queries, passages, ranking, positives, depth=depth).save(folder / "scores.json")

@@ -32,7 +32,7 @@ from dr_lib.models import PACKAGED, find_encoder, from_hub, locate
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
-from dr_lib.training import bert_work, machine, train
+from dr_lib.training import bert_work, machine, on_processes, train
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -291,6 +291,7 @@ def base_tokens(folder: Path, texts: list[Collection], tokenizer: Path, *, left_
 
 
 @stage(resumable=True)
+@on_processes
 def base(
     folder: Path,
     tokens: Path,

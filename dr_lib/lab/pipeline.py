@@ -240,15 +240,19 @@ class Pipeline:
 
     # Searching ------------------------------------------------------------------------------------------------------
 
-    def vectors(self, retriever: Stage | Data, collection: Collection | None = None) -> Stage:
-        """Every passage as a vector of a retriever."""
+    def vectors(self, retriever: Stage | Data, collection: Collection | None = None) -> list[Stage]:
+        """Every passage as a vector of a retriever, in shards that can be made on several machines."""
         collection = collection or self.collection
+        parts = retrieval.shards(len(collection.passages))
+        options = [{"rows": rows, "dtype": self.recipe.evaluation.vector_type} for rows in parts]
         if isinstance(retriever, Data):
-            made = retrieval.given_vectors(retriever, collection, dtype=self.recipe.evaluation.vector_type)
-            return made.costs(len(collection.passages), Path(retriever.place).name)
-        made = retrieval.vectors(retriever, self.passages(collection), dtype=self.recipe.evaluation.vector_type)
-        length = self.recipe.passage_length
-        return made.costs(self.base.shape.work(length) / 3 * length * len(collection.passages))
+            each, made = 1.0, [retrieval.given_vectors(retriever, collection, **one) for one in options]
+            family = Path(retriever.place).name
+        else:
+            made = [retrieval.vectors(retriever, self.passages(collection), **one) for one in options]
+            length, family = self.recipe.passage_length, ""
+            each = self.base.shape.work(length) / 3 * length
+        return [one.costs(each * (end - first), family) for one, (first, end) in zip(made, parts, strict=True)]
 
     def dense_run(self, retriever: Stage | Data, split: str, depth: int, collection: Collection | None = None) -> Stage:
         """The nearest passages of each query of a split."""
@@ -491,7 +495,7 @@ class Pipeline:
         names = ("run",) if self.recipe.retriever and names else names
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}
-        return {one.kind: one for one in walked.values() if one.key not in known} | named
+        return {_role(one): one for one in walked.values() if one.key not in known} | named
 
     # Facts ----------------------------------------------------------------------------------------------------------
 
@@ -531,6 +535,12 @@ class Pipeline:
 
 
 # What can be refused before anything is built -----------------------------------------------------------------------
+
+
+def _role(one: Stage) -> str:
+    """Kind of a stage; of a shard that is not the first, its rows too."""
+    first, end = one.arguments.get("rows") or (0, 0)
+    return f"{one.kind}, rows {first} to {end}" if first else one.kind
 
 
 def check(pipeline: Pipeline) -> None:

@@ -189,7 +189,7 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     for folder in (query_side, passage_side):
         if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
             raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
-    vectors = np.load(cache.get(vectors_of(collection, passage_side)) / "vectors.npy", mmap_mode="r")
+    vectors = retrieval.open_vectors([cache.get(one) for one in vectors_of(collection, passage_side)])
     encoder = open_encoder(query_side, device=machine.device())
 
     def search(queries: Sequence[str], k: int) -> Ranking:
@@ -199,14 +199,16 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     return search
 
 
-def vectors_of(collection: Collection, folder: Path) -> Stage:
-    """Every passage as a vector of a saved or given retriever: the same stage as of a run."""
+def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
+    """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
+    parts = retrieval.shards(len(collection.passages))
     if not (folder / "dense.json").is_file():
-        return retrieval.given_vectors(retrieval.given(folder), collection).costs(len(collection.passages), folder.name)
+        given = retrieval.given(folder)
+        return [retrieval.given_vectors(given, collection, rows=(a, b)).costs(b - a, folder.name) for a, b in parts]
     checkpoint = open_checkpoint(str(folder))
-    files = [model_digest(str(folder)), file_digest(folder / "dense.json")]
+    encoder = Data(str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")]))
     passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
-    return retrieval.vectors(Data(str(folder), json_digest(files)), passages).costs(len(collection.passages))
+    return [retrieval.vectors(encoder, passages, rows=(a, b)).costs(b - a) for a, b in parts]
 
 
 def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:

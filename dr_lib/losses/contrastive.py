@@ -178,17 +178,6 @@ def processes() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
-def steps_together(step: int) -> range:
-    """The micro-steps that the processes take at the same time as `step`, that of process 0 first.
-
-    Example:
-        >>> steps_together(7)
-        range(7, 8)
-    """
-    first = step - step % processes()
-    return range(first, first + processes())
-
-
 def gather(tensor: Tensor) -> Tensor:
     """Rows of all processes, those of process 0 first; the tensor itself where the process is alone.
 

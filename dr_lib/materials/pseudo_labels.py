@@ -18,7 +18,7 @@ from dr_lib.files import write_json
 from dr_lib.materials.questions import ByVectors
 from dr_lib.materials.texts import Counts, Texts
 from dr_lib.models import DenseEncoder
-from dr_lib.retrieval import Bm25, Ranking, encode_queries
+from dr_lib.retrieval import Bm25, Ranking, encode_queries, open_vectors
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import Examples, machine, training_examples
@@ -156,11 +156,11 @@ def bm25_candidates(folder: Path, queries: Path, index: Path, collection: Collec
 
 
 @stage(resumable=True)
-def dense_candidates(folder: Path, queries: Path, retriever: Path, vectors: Path, *, depth: int) -> None:
+def dense_candidates(folder: Path, queries: Path, retriever: Path, vectors: list[Path], *, depth: int) -> None:
     """`ranking/`: the passages nearest to each query of the pool."""
     encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
     asked = encode_queries(encoder, TokenStore.open(queries / "store"), folder / "queries.npy")
-    searcher = ByVectors(asked, np.load(vectors / "vectors.npy", mmap_mode="r"), machine.device())
+    searcher = ByVectors(asked, open_vectors(vectors), machine.device())
     searcher.best(np.arange(len(asked)), depth, progress=True).save(folder / "ranking")
 
 

@@ -34,7 +34,7 @@ from dr_lib.files import read_json, write_json
 from dr_lib.materials.texts import PassageWriter, Texts, ready, save_texts, writer_tokenizer
 from dr_lib.models import DenseEncoder, Sampling, Seq2seqDecoding, load_masked_lm, load_seq2seq, new_seq2seq, save_masked_lm
 from dr_lib.objectives import predict_tokens
-from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, search
+from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, open_vectors, search
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
 from dr_lib.training import Examples, GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
@@ -139,7 +139,7 @@ def generated_pairs(
     tokenizer: Path | str,
     index: Path | None = None,
     retriever: Path | None = None,
-    vectors: Path | None = None,
+    vectors: list[Path] | None = None,
     *,
     filter: Filter,
     top_k: int,
@@ -170,7 +170,7 @@ def generated_pairs(
     if retriever is not None:
         encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
         asked = encode_queries(encoder, texts.store, folder / "checkpoint-vectors" / "questions.npy")
-        searchers["dense"] = ByVectors(asked, np.load(vectors / "vectors.npy", mmap_mode="r"), machine.device())
+        searchers["dense"] = ByVectors(asked, open_vectors(vectors), machine.device())
     kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k)
     if limit is not None:
         kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
@@ -263,12 +263,12 @@ class ByVectors:
 
     Attributes:
         questions: `[questions, hidden]` float.
-        passages: `[passages, hidden]` float.
+        passages: `[passages, hidden]` float, or a list of such arrays.
         device: where products are computed.
     """
 
     questions: np.ndarray
-    passages: np.ndarray
+    passages: np.ndarray | list[np.ndarray]
     device: torch.device | str = "cpu"
 
     def best(self, questions: np.ndarray, k: int, progress: bool = False) -> Ranking:

@@ -93,6 +93,8 @@ class Objective(nn.Module, ABC):
     needs_generator: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     """Whether its batches hold queries, so that their longest length can change the result."""
+    compares_rows: ClassVar[bool] = False
+    """Whether its loss compares the rows of a batch, which several processes must then share."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
 

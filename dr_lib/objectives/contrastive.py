@@ -55,6 +55,7 @@ class Contrastive(Objective):
     """
 
     reads_queries: ClassVar[bool] = True
+    compares_rows: ClassVar[bool] = True
     settings: ContrastiveSettings
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: ContrastiveSettings):

@@ -12,10 +12,11 @@ from dr_lib.errors import InputError
 from dr_lib.objectives.base import Objective, Settings, Source
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
-from dr_lib.training import Pretraining, machine, train
+from dr_lib.training import Pretraining, machine, on_processes, train
 
 
 @stage(resumable=True)
+@on_processes
 def pretrained(
     folder: Path,
     start: Path,
@@ -53,13 +54,15 @@ def pretrained(
     store, order = TokenStore.open(passages / "store"), collection.documents()
     source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
     batches = objective.batches(settings, source)
-    train(objective, batches, training.with_seed(seed), folder, title=f"pre-training {method.__name__}")
+    title = f"pre-training {method.__name__}"
+    train(objective, batches, training.with_seed(seed), folder, title=title, together=method.compares_rows)
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
         models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
 
 
 @stage(resumable=True)
+@on_processes
 def continued(folder: Path, beside: Path, *, method: type[Objective], arguments: Mapping[str, Any]) -> None:
     """As `pretrained`, from a model that brings decoder and heads; the optimiser starts anew.
 

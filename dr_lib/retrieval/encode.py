@@ -3,14 +3,17 @@
 Passages are taken longest first, so that a batch holds passages of about one length and hardly any padding, the most
 costly batch comes first (what fits it fits all), and only a few shapes ever reach the model. Vectors go straight into a
 memory-mapped `.npy`. A side file records the progress; a killed run resumes there and ends with the same vectors.
-SimLM encodes in half precision and keeps vectors as float32. Page of the book: ideas/dual-encoders.
+
+A large collection is encoded in shards, each a stage of its own, so that several machines share the work. The last bits
+of a vector depend on the shape of its batch, hence on what it is sorted with; so rows are sorted within fixed blocks,
+and a shard is some whole blocks: however a collection is cut, its batches, and hence its vectors, are the same. SimLM
+encodes in half precision and keeps vectors as float32. Pages of the book: ideas/dual-encoders,
+practice/from-thousands-to-a-billion.
 """
 
-import copy
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +34,8 @@ from dr_lib.tokens import Side, Title, TokenStore, plan_by_length
 from dr_lib.training import machine
 
 MULTIPLE = 8  # padded lengths, as `plan_by_length` counts them
+BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
+SHARD = 4 * BLOCK  # rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
 SAVE_EVERY = 10.0  # seconds between notes of how far the work came
 
 
@@ -46,9 +51,10 @@ def encode(
     dtype: Literal["float32", "float16"] = "float32",
     precision: Literal["auto", "bf16", "bf16_weights", "fp32"] = "auto",
     normalise: bool = True,
+    rows: tuple[int, int] | None = None,
     progress: bool = True,
 ) -> np.ndarray:
-    """Encode every row of a token store into one array on disk.
+    """Encode the rows of a token store, or a shard of them, into one array on disk.
 
     Args:
         encoder: a module that turns a `TokenBatch` into `[batch, hidden]`, such as `models.DenseEncoder`; it computes
@@ -64,28 +70,51 @@ def encode(
             about a quarter faster on a CPU and moves a vector a hundred times as far (cosine to float32 0.99998
             against 0.9999998 for a 2 x 128 model); "auto" takes "bf16" where the machine has it, else "fp32".
         normalise: scale each vector to length 1.
+        rows: first row and end of a shard, as `shards` cuts them; None encodes all.
         progress: show a bar.
 
     Returns:
-        `[rows of the store, hidden]`, memory-mapped, read-only; row i is the vector of row i.
+        `[rows, hidden]`, memory-mapped, read-only; row i is the vector of row i of the shard.
 
     Raises:
-        InputError: nothing to encode, or a batch gives a vector that is not finite.
+        InputError: nothing to encode, a shard that is not whole blocks, or a vector that is not finite.
     """
     if len(store) == 0:
         raise InputError("there is nothing to encode", where="encode", fix="Give a store with at least one row.")
+    first, end = rows or (0, len(store))
+    if first % BLOCK or (end % BLOCK and end != len(store)) or not first < end <= len(store):
+        fix = f"Give multiples of {BLOCK}, or the end of the store."
+        raise InputError(f"rows {first} to {end} of {len(store)} are not whole blocks", where="rows", fix=fix)
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else machine.precision(precision, device)
-    batches = plan_by_length(store.lengths(max_length, title), tokens_per_batch, max_length)
+    lengths = store.lengths(max_length, title)
+    plans = ((part, plan_by_length(lengths[part], tokens_per_batch, max_length)) for part in blocks(first, end))
+    batches = [part.start + batch for part, plan in plans for batch in plan]
     layout = {"max_length": max_length, "title": title, "side": side}
-    key = json_digest([store.digest, layout, tokens_per_batch, dtype, how, normalise, _weights_digest(encoder)])
-    with evaluating(encoder, how) as forward:
+    key = json_digest([store.digest, layout, tokens_per_batch, dtype, how, normalise, first, end, _weights_digest(encoder)])
+    with machine.evaluating(encoder, how) as forward:
 
         def vectors_of(rows: np.ndarray) -> Tensor:
             vectors = forward(store.batch(rows, **layout, pad_to_multiple=MULTIPLE).to(device)).float()
             return nn.functional.normalize(vectors, dim=1) if normalise else vectors
 
         return fill(Path(path), batches, vectors_of, key, dtype=dtype, progress=progress)
+
+
+def shards(rows: int) -> list[tuple[int, int]]:
+    """First row and end of each shard of a collection; one for up to half a million passages.
+
+    Example:
+        >>> shards(300), shards(SHARD + 1)[1]
+        ([(0, 300)], (524288, 524289))
+    """
+    return [(part.start, part.stop) for part in blocks(0, rows, SHARD)]
+
+
+def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
+    """Rows from `first` to `end` in pieces of `size`, by default those that are sorted together."""
+    size = size or BLOCK
+    return [slice(start, min(start + size, end)) for start in range(first, end, size)]
 
 
 def fill(
@@ -95,7 +124,7 @@ def fill(
 
     Args:
         path: the array, whole or absent.
-        batches: rows, each in one of them.
+        batches: consecutive rows, each in one of them, in any order.
         vectors_of: rows `[batch]` -> vectors `[batch, hidden]`.
         key: of all that the vectors depend on; what another key has left is dropped.
         dtype: number type of the stored vectors.
@@ -110,7 +139,7 @@ def fill(
     path.parent.mkdir(parents=True, exist_ok=True)
     draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
     array, done = _unfinished(draft, note, key)
-    saved, size = time.monotonic(), sum(map(len, batches))
+    saved, size, first = time.monotonic(), sum(map(len, batches)), min(int(rows.min()) for rows in batches)
 
     def save() -> None:
         array.flush()  # before the note: what it says is in the file
@@ -128,7 +157,7 @@ def fill(
                     raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
                 if array is None:
                     array = new_array(draft, dtype, (size, values.shape[1]))
-                array[rows], done = values, done + 1
+                array[rows - first], done = values, done + 1
                 bar.update(len(rows))
                 if time.monotonic() - saved > SAVE_EVERY:
                     save()
@@ -151,20 +180,6 @@ def _unfinished(draft: Path, note: Path, key: str) -> tuple[np.memmap | None, in
         return None, 0
 
 
-@contextmanager
-def evaluating(model: nn.Module, precision: str) -> Iterator[nn.Module]:
-    """A model without gradients, in evaluation mode, in a precision of `encode`; the caller's own is left as it was."""
-    device, modes = next(model.parameters()).device, [(module, module.training) for module in model.modules()]
-    rounded = copy.deepcopy(model).to(torch.bfloat16) if precision == "bf16_weights" else model
-    autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
-    try:
-        with autocast, torch.inference_mode():
-            yield rounded.eval()
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def _weights_digest(module: nn.Module) -> str:
     """SHA-256 (hex) of a module's weights by name, whatever device they lie on."""
     digest = hashlib.sha256()
@@ -181,32 +196,40 @@ def encode_queries(encoder: DenseEncoder, store: TokenStore, path: Path, **optio
 
 
 @stage(resumable=True)
-def vectors(folder: Path, encoder: Path, passages: Path, *, dtype: str = "float32") -> None:
-    """`vectors.npy`: a vector for each passage, as the retriever's own settings have it.
+def vectors(folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int], dtype: str = "float32") -> None:
+    """`vectors.npy`: a vector for each passage of a shard, as the retriever's own settings have it.
 
     Args:
         folder: where to write; a killed build resumes from what is there.
         encoder: a retriever's stage, or the folder of one saved encoder.
         passages: tokens of the passages (`store/`).
+        rows: first row and end of the shard, see `shards`.
         dtype: number type of the stored vectors.
     """
     places = [encoder / "passage_model", encoder / "model", encoder]
     place = next(one for one in places if (one / "dense.json").is_file())
     model = DenseEncoder.from_pretrained(place, device=machine.device())
-    own = {"normalise": model.settings.normalise, "tokens_per_batch": machine.encoding_budget(), "dtype": dtype}
+    own = {"normalise": model.settings.normalise, "tokens_per_batch": machine.encoding_budget(), "dtype": dtype, "rows": rows}
     encode(model, TokenStore.open(passages / "store"), folder / "vectors.npy", **model.settings.passages, **own)
 
 
 @stage()
-def dense_run(folder: Path, encoder: Path, vectors: Path, queries: Path, collection: Collection, *, split: str, depth: int) -> None:
+def dense_run(
+    folder: Path, encoder: Path, vectors: list[Path], queries: Path, collection: Collection, *, split: str, depth: int
+) -> None:
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
     model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
     asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")
     save_nearest(folder, asked, vectors, collection, split=split, depth=depth)
 
 
-def save_nearest(folder: Path, asked: np.ndarray, vectors: Path, collection: Collection, *, split: str, depth: int) -> None:
-    """`ranking/`: the passages (`vectors.npy` in `vectors`) nearest to the queries of a split, `asked` `[queries, hidden]`."""
-    passages = np.load(vectors / "vectors.npy", mmap_mode="r")
+def save_nearest(folder: Path, asked: np.ndarray, vectors: list[Path], collection: Collection, *, split: str, depth: int) -> None:
+    """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`; all shards in order."""
+    passages = open_vectors(vectors)
     scores, rows = search(asked, passages, depth, device=machine.device())
-    Ranking(collection.queries(split)["id"][:], rows, scores, len(passages)).save(folder / "ranking")
+    Ranking(collection.queries(split)["id"][:], rows, scores, sum(map(len, passages))).save(folder / "ranking")
+
+
+def open_vectors(folders: list[Path]) -> list[np.ndarray]:
+    """The arrays of the finished shards of a collection, in order, as `search` and `vectors_at` take them."""
+    return [open_array(folder / "vectors.npy") for folder in folders]

@@ -15,7 +15,7 @@ from torch import Tensor
 from dr_lib.collections import Collection
 from dr_lib.files import json_digest
 from dr_lib.models import encoder_digest, find_encoder, open_encoder
-from dr_lib.retrieval.encode import evaluating, fill, save_nearest
+from dr_lib.retrieval.encode import blocks, fill, save_nearest
 from dr_lib.stages import Data, stage
 from dr_lib.training import machine
 
@@ -36,33 +36,37 @@ def given(name: str | Path) -> Data:
 
 
 @stage(resumable=True)
-def given_vectors(folder: Path, encoder: Path, collection: Collection, *, dtype: str = "float32") -> None:
-    """`vectors.npy`: a vector for each passage, its title before its text.
+def given_vectors(folder: Path, encoder: Path, collection: Collection, *, rows: tuple[int, int], dtype: str = "float32") -> None:
+    """`vectors.npy`: a vector for each passage of a shard, its title before its text.
 
     Args:
         folder: where to write; a killed build goes on from what is there.
         encoder: as `given` finds it.
         collection: whose passages are encoded.
+        rows: first row and end of the shard, as `retrieval.shards` cuts them.
         dtype: number type of the stored vectors.
     """
     model, passages = open_encoder(encoder, device=machine.device()), collection.passages
-    lengths = [len(title) + len(text) for title, text in zip(passages["title"][:], passages["text"][:], strict=True)]
-    longest_first = np.argsort(-np.array(lengths), kind="stable")  # a batch holds texts of about one length: little padding
+    batches = []
+    for block in blocks(*rows):
+        part = passages[block]
+        lengths = [len(title) + len(text) for title, text in zip(part["title"], part["text"], strict=True)]
+        longest_first = np.argsort(-np.array(lengths), kind="stable")  # a batch holds texts of about one length: little padding
+        batches += np.split(block.start + longest_first, range(CHUNK, len(lengths), CHUNK))
 
     def vectors_of(rows: np.ndarray) -> Tensor:
         part = passages[rows.tolist()]
         return torch.from_numpy(model.encode(part["text"], part["title"]))
 
-    with evaluating(model, machine.precision("auto", machine.device())):
-        batches = np.split(longest_first, range(CHUNK, len(passages), CHUNK))
+    with machine.evaluating(model, machine.precision("auto", machine.device())):
         fill(folder / "vectors.npy", batches, vectors_of, json_digest([CHUNK, dtype]), dtype=dtype, progress=True)
 
 
 @stage()
-def given_run(folder: Path, encoder: Path, vectors: Path, collection: Collection, *, split: str, depth: int) -> None:
+def given_run(folder: Path, encoder: Path, vectors: list[Path], collection: Collection, *, split: str, depth: int) -> None:
     """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
     model = open_encoder(encoder, device=machine.device())
-    with evaluating(model, machine.precision("auto", machine.device())):
+    with machine.evaluating(model, machine.precision("auto", machine.device())):
         asked = model.encode(collection.queries(split)["text"][:], queries=True)
     np.save(folder / "queries.npy", asked, allow_pickle=False)
     save_nearest(folder, asked, vectors, collection, split=split, depth=depth)

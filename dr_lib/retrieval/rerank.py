@@ -16,7 +16,6 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, Pieces, TextPairs, best_matches_of_pairs
 from dr_lib.retrieval.bm25 import Bm25
-from dr_lib.retrieval.encode import evaluating
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
@@ -55,11 +54,11 @@ def score_pairs(
     """
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
     if isinstance(cross_encoder, LateInteraction):
-        with evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
+        with machine.evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
             return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title)
     device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
     with (
-        evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
+        machine.evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
         tqdm(total=len(query_rows), desc=title, unit="pair") as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):

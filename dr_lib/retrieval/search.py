@@ -68,7 +68,7 @@ def search(
         ([[0, 1]], [[1.0, 0.0]])
     """
     queries = np.require(_array(queries), np.float32, ["C", "W"])
-    shards = [_array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])]
+    shards = _arrays(passages)
     _lengths(queries, "queries")
     total = sum(map(len, shards))
     best = np.full((len(queries), min(k, total)), _keys(np.float32([-np.inf]), np.array([2**32 - 1])))
@@ -87,12 +87,29 @@ def search(
     return _opened(best)
 
 
-def exact_scores(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.ndarray:
+    """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays over which they are counted on.
+
+    Example:
+        >>> vectors_at([np.array([[1.0], [2.0]]), np.array([[3.0]])], np.array([2, 0])).tolist()
+        [[3.0], [1.0]]
+    """
+    shards = _arrays(passages)
+    starts = np.cumsum([0, *map(len, shards)])
+    shard = np.searchsorted(starts, rows, side="right") - 1
+    found = np.empty((len(rows), shards[0].shape[1]), shards[0].dtype)
+    for number in np.unique(shard):
+        here = shard == number
+        found[here] = shards[number][rows[here] - starts[number]]
+    return found
+
+
+def exact_scores(queries: np.ndarray, passages: np.ndarray | Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
     """Inner products of each query with its own rows, summed in float64 and rounded to float32.
 
     Args:
         queries: `[queries, hidden]` float32.
-        passages: `[passages, hidden]` float16 or float32; may be memory-mapped.
+        passages: as in `search`.
         rows: `[queries, depth]` integers.
 
     Returns:
@@ -100,7 +117,7 @@ def exact_scores(queries: np.ndarray, passages: np.ndarray, rows: np.ndarray) ->
     """
     scores = np.empty(rows.shape, np.float32)
     for query, places, line in zip(queries.astype(np.float64), rows, scores, strict=True):
-        line[:] = _true_scores(query, passages, places)
+        line[:] = _true_scores(query, vectors_at(passages, places), np.arange(len(places)))
     return scores
 
 
@@ -269,6 +286,10 @@ def _opened(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Scores float32 and rows int64 of `_keys`."""
     rank = ~(keys >> 32).astype(np.int32)
     return (rank ^ ((rank >> 31) & 0x7FFFFFFF)).view(np.float32), keys & 0xFFFFFFFF
+
+
+def _arrays(passages: Vectors | Sequence[Vectors]) -> list[np.ndarray]:
+    return [_array(shard) for shard in (passages if isinstance(passages, list | tuple) else [passages])]
 
 
 def _array(vectors: Vectors) -> np.ndarray:

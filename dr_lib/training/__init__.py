@@ -5,6 +5,7 @@ from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, Visits, ga
 from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, retriever, untuned
 from dr_lib.training.examples import Examples, TeacherScores, distinct_rows, group_examples, hash64, text_hash, training_examples
 from dr_lib.training.late_interaction import LateInteractionTrainer, late_interaction
+from dr_lib.training.launch import on_processes
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work

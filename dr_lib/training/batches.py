@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from dr_lib.errors import InputError
-from dr_lib.losses import gather, steps_together
+from dr_lib.losses import gather, processes
 from dr_lib.tokens import Layout, QueryPassagePairs, TokenBatch, TokenStore
 from dr_lib.training.examples import Examples, Positive, TeacherScores, draw_negatives, draw_positives, known_positives
 
@@ -24,7 +24,7 @@ MULTIPLE = 16  # of the padded lengths of passages, for few distinct shapes
 class RetrievalBatch:
     """Queries and their passages: query i's positive is row i * n of `passages`, its n - 1 negatives follow.
 
-    All tensors are on one device.
+    All tensors are on one device. Of several processes each has its own part, `B` queries, of the step's batch.
 
     Attributes:
         queries: `B` sequences.
@@ -32,8 +32,8 @@ class RetrievalBatch:
         passage_rows: `[B * n]` int64, rows of the passages in their token store, or other numbers that are equal where
             one passage is as right as the other (body first selection: documents).
         known_positives: `[B, W * B * n]` bool, True where the passage of that column is any known positive of the
-            query, the query's own positive column excepted; columns of the batches of all W processes of this step,
-            those of process 0 first. None where `passage_rows` tell all.
+            query, the query's own positive column excepted; columns of the whole batch, of all W processes. None where
+            `passage_rows` tell all.
         teacher_scores: `[B, n]` float32, NaN where the teacher has not read a pair; None without a teacher.
     """
 
@@ -56,8 +56,8 @@ class RetrievalBatch:
 class Visits:
     """Step -> what to visit of some things: each once an epoch, those too few for a batch left out of it.
 
-    Batches are of equal size: what contrastive training compares must not depend on the texts' lengths, and several
-    processes need equal shapes.
+    Batches are of equal size: what contrastive training compares must not depend on the texts' lengths. Of several
+    processes each takes an equal part of every batch.
 
     Args:
         things: `[n]` integers, their numbers.
@@ -78,7 +78,26 @@ class Visits:
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def of(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch of a step, and the things `[at_once]` that it visits."""
+        """Epoch of a step, and the things that this process visits in it."""
+        epoch, things = self.whole(step)
+        return epoch, things[self.own_part]
+
+    @property
+    def own_part(self) -> slice:
+        """Which things of each step are this process's: all where it is alone.
+
+        Raises:
+            InputError: the processes cannot share a batch evenly.
+        """
+        count, beyond = divmod(self.at_once, processes())
+        if beyond:
+            problem = f"{processes()} processes cannot share a batch of {self.at_once} evenly"
+            raise InputError(problem, where="DR_PROCESSES", fix="Change the number of processes, or the size of a batch.")
+        first = count * (distributed.get_rank() if processes() > 1 else 0)
+        return slice(first, first + count)
+
+    def whole(self, step: int) -> tuple[int, np.ndarray]:
+        """Epoch of a step, and the things `[at_once]` that all processes visit in it."""
         epoch, within = divmod(step, self.steps_per_epoch)
         return epoch, self._order(epoch)[within * self.at_once :][: self.at_once]
 
@@ -94,7 +113,7 @@ class RetrievalBatches:
         query_store: tokens of the queries.
         passage_store: tokens of the passages.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries per batch (`B`); the queries that do not fill one are left out of that epoch.
+        batch_queries: queries per batch, of all processes; the queries that do not fill one are left out of that epoch.
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 16).
         layout: how queries and passages become sequences.
         seed: of the order of queries and of the choice of positives and negatives.
@@ -129,12 +148,10 @@ class RetrievalBatches:
 
     def batch(self, step: int) -> RetrievalBatch:
         """The batch of micro-step `step`, counted from 0 through all epochs; the same number, the same batch."""
-        chosen, rows = self.drawn(step)
-        # Every process compares its queries with the passages of all of them, so it has to know what these are.
-        steps, n = steps_together(step), self.passages_per_query
-        columns = np.concatenate([rows if other == step else self.drawn(other)[1] for other in steps])
-        place = {"passages_per_query": n, "first": steps.index(step) * len(rows)}
-        known = known_positives(self.examples, chosen, columns, **place)
+        # A process compares its queries with the passages of all processes, so it has to know what these are.
+        (every, columns), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
+        chosen, rows = every[part], columns[part.start * n : part.stop * n]
+        known = known_positives(self.examples, chosen, columns, passages_per_query=n, first=part.start * n)
         scores = None if self.teacher is None else self.teacher.of(self.examples, chosen, rows.reshape(-1, n))
         return RetrievalBatch(
             self.query_store.batch(self.examples.query_rows[chosen], **self.layout.queries),
@@ -145,8 +162,8 @@ class RetrievalBatches:
         )
 
     def drawn(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Queries of a step as numbers in the examples `[B]`, and the rows `[B * n]` of their passages."""
-        epoch, chosen = self.visits.of(step)
+        """Queries of a step as numbers in the examples, and the rows of their passages: of all processes together."""
+        epoch, chosen = self.visits.whole(step)
         return chosen, self.passage_rows(chosen, epoch)
 
     def passage_rows(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
@@ -165,7 +182,7 @@ class PairBatches:
     Args:
         pairs: queries and passages, and how a pair is laid out.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries per batch (`B`).
+        batch_queries: queries per batch, of all processes.
         passages_per_query: one positive and this many less one negatives (`n`, SimLM: 64).
         seed: of the order of queries and of the choice of positives and negatives.
 
@@ -182,8 +199,8 @@ class PairBatches:
 
     def batch(self, step: int) -> TokenBatch:
         """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1 negatives follow."""
-        chosen, rows = self._draws.drawn(step)
-        return self.pairs.batch(np.repeat(self.examples.query_rows[chosen], self.passages_per_query), rows)
+        (every, rows), n, part = self._draws.drawn(step), self.passages_per_query, self._draws.visits.own_part
+        return self.pairs.batch(np.repeat(self.examples.query_rows[every[part]], n), rows[part.start * n : part.stop * n])
 
 
 def gather_batch(batch: RetrievalBatch, queries: Tensor, passages: Tensor) -> dict[str, Tensor | None]:

@@ -8,6 +8,7 @@ ideas/pipeline.
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, gather_batch
 from dr_lib.training.checkpoint import load_weights, newest_checkpoint
-from dr_lib.training.examples import TeacherScores, training_examples
+from dr_lib.training.examples import Examples, TeacherScores, training_examples
+from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import Validation, train
 from dr_lib.training.schedule import TrainSettings, warm_temperature
 from dr_lib.training.stage_settings import Distillation, Finetuning
@@ -130,6 +132,7 @@ class DistilledBiEncoder(BiEncoder):
 
 
 @stage(resumable=True)
+@on_processes
 def retriever(
     folder: Path,
     start: Path,
@@ -175,31 +178,24 @@ def retriever(
     encoder = start_encoder(start, **options)
     passage_encoder = None if training.shared else start_encoder(start, of="passage_model", **options)
     module = (distil or BiEncoder)(encoder, training, passage_encoder)
-    query_store, passage_store = TokenStore.open(queries / "store"), TokenStore.open(passages / "store")
-    batches = RetrievalBatches(
-        query_store,
-        passage_store,
-        training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed),
-        batch_queries=training.batch_queries,
-        passages_per_query=training.negatives + 1,
-        layout=layout,
-        seed=seed,
-        positive=training.positive,
-        teacher=TeacherScores.open(teacher) if teacher else None,
-    )
+    examples = training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed)
+    scores = TeacherScores.open(teacher) if teacher else None
+    batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed, teacher=scores)
     validation = None
     if training.validation:
-        sides = dev_pool(collection, validation_run, training), TokenStore.open(validation_queries / "store"), passage_store
+        stores = TokenStore.open(validation_queries / "store"), batches.passage_store
+        sides = dev_pool(collection, validation_run, training), *stores
         options = {"layout": layout, "normalise": training.normalise, "precision": training.precision}
         validation = Validation(
             lambda _: pool_mrr(*sides, encoder, passage_encoder, **options).mean(),
             training.validation.every,
             training.validation.keep,
         )
-    train(module, batches.batch, training.with_seed(seed), folder, title="fine-tuning", validation=validation)
+    numbers = training.with_seed(seed)
+    train(module, batches.batch, numbers, folder, title="fine-tuning", validation=validation, together=True)
     save_encoders(folder, encoder, passage_encoder)
     if training.validation and training.validation.keep == "best":
-        load_weights(newest_checkpoint(folder), module)
+        load_weights(newest_checkpoint(folder)[0], module)
         save_encoders(folder / "last", encoder, passage_encoder)
 
 
@@ -209,6 +205,13 @@ def untuned(folder: Path, start: Path, *, training: Finetuning, layout: Layout, 
     options = {"layout": layout, "pooling": pooling, "dropout": None, "training": training, "seed": seed}
     second = start_encoder(start, of="passage_model", **options) if (start / "passage_model").is_dir() else None
     save_encoders(folder, start_encoder(start, **options), second)
+
+
+def batches_of(training: Finetuning, queries: Path, passages: Path, examples: Examples, **options: Any) -> RetrievalBatches:
+    """Batches of the tokens of two stages, as a training says; `options` are further arguments of `RetrievalBatches`."""
+    stores = (TokenStore.open(side / "store") for side in (queries, passages))
+    sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
+    return RetrievalBatches(*stores, examples, **sizes, positive=training.positive, **options)
 
 
 def start_encoder(

@@ -11,7 +11,6 @@ state is not kept either: every step seeds itself (`schedule.py`). Book: practic
 
 import shutil
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,10 @@ from torch import Tensor, nn
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 2  # the newest, and the one before it, should that be damaged
 MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
-STATE_FIELDS = {"format", "step", "settings", "shapes", "progress", "files", "checksum"}
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint whose checksums were right."""
-
-    folder: Path
-    step: int
-    settings: dict[str, Any]
-    shapes: dict[str, list[int]]
-    progress: dict[str, Any]
-
-    def best(self) -> dict[str, Tensor]:
-        """The weights of the best validation before this checkpoint; empty where there was none."""
-        path = self.folder / BEST
-        return load_file(path) if path.is_file() else {}
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -84,11 +66,10 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, trained: dict[str, 
     # AdamW numbers its parameters group by group (matrices, then vectors): another order than that of the module.
     names = {parameter: name for name, parameter in trained.items()}
     ordered = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Any]] = {}
+    state: dict[int, dict[str, Tensor]] = {}
     for index, name in enumerate(ordered):
-        values = {key: tensors[f"{key}.{name}"] for key in STATE_KEYS if f"{key}.{name}" in tensors}
-        if values:
-            state[index] = values
+        if f"step.{name}" in tensors:
+            state[index] = {key: tensors[f"{key}.{name}"] for key in STATE_KEYS}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
@@ -134,32 +115,35 @@ def save_checkpoint(
         shutil.rmtree(old)
 
 
-def resume(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]) -> Checkpoint | None:
+def resume(
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Put weights, buffers and optimiser state of the newest sound checkpoint back, in place (ties stay ties).
 
     Returns:
-        The checkpoint, or None where there is none.
+        Progress and the best weights as `save_checkpoint` had them; both empty where there is no checkpoint.
 
     Raises:
         InputError: it was made with other settings or another model.
     """
-    checkpoint = newest_checkpoint(folder)
-    if checkpoint:
-        _check_matches(checkpoint, settings, module)
-        load_weights(checkpoint, module)
-        load_optimizer_tensors(optimizer, trained_parameters(module), load_file(checkpoint.folder / OPTIMIZER))
-    return checkpoint
+    place, state = newest_checkpoint(folder)
+    if place is None:
+        return {}, {}
+    _check_matches(place, state, settings, module)
+    load_weights(place, module)
+    load_optimizer_tensors(optimizer, trained_parameters(module), load_file(place / OPTIMIZER))
+    return state["progress"], load_file(place / BEST) if BEST in state["files"] else {}
 
 
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest sound checkpoint, with a warning for every damaged one passed over; None where there is none."""
+def newest_checkpoint(folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """Place and state of the newest sound checkpoint, with a warning for each damaged one passed over; None, empty if none."""
     for path in reversed(checkpoint_folders(folder)):
         try:
-            return open_checkpoint(path)
+            return path, read_state(path)
         except InputError as error:
             message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return None
+    return None, {}
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
@@ -168,40 +152,40 @@ def checkpoint_folders(folder: Path) -> list[Path]:
     return sorted(numbered, key=_step)
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint's state and check every checksum.
+def read_state(path: Path) -> dict[str, Any]:
+    """What `state.json` of a checkpoint holds, once every checksum was right.
 
     Raises:
         InputError: something is missing, truncated or altered.
     """
     fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
     state = read_json(path / "state.json")
-    if not isinstance(state, dict) or set(state) != STATE_FIELDS or state["format"] != FORMAT:
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise InputError("not a checkpoint of this format", where=path / "state.json", fix=fix)
-    claimed = state.pop("checksum")
+    claimed = state.pop("checksum", None)
     if json_digest(state) != claimed or state["step"] != _step(path):
         raise InputError("content does not match its checksum", where=path / "state.json", fix=fix)
     for name, digest in state["files"].items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)
-    return Checkpoint(path, state["step"], state["settings"], state["shapes"], state["progress"])
+    return state
 
 
-def _check_matches(checkpoint: Checkpoint, settings: dict[str, Any], module: nn.Module) -> None:
+def _check_matches(place: Path, state: dict[str, Any], settings: dict[str, Any], module: nn.Module) -> None:
     """Refuse to continue a run under other settings or with another module; name what differs."""
     shapes = _shapes(module_tensors(module))
-    for what, saved, now in (("settings", checkpoint.settings, settings), ("model", checkpoint.shapes, shapes)):
+    for what, saved, now in (("settings", state["settings"], settings), ("model", state["shapes"], shapes)):
         names = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
         if names:
             differences = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
             fix = "Continue with the settings it was made with, or train into another folder."
-            raise InputError(f"checkpoint of another {what}: {differences}", where=checkpoint.folder, fix=fix)
+            raise InputError(f"checkpoint of another {what}: {differences}", where=place, fix=fix)
 
 
 @torch.no_grad()
-def load_weights(checkpoint: Checkpoint, module: nn.Module) -> None:
-    """Put weights and buffers back, in place: those after update `checkpoint.step`, whichever a run has kept."""
-    saved = load_file(checkpoint.folder / MODEL)
+def load_weights(place: Path, module: nn.Module) -> None:
+    """Put the weights and buffers of a checkpoint back, in place: those after its last update, whichever a run has kept."""
+    saved = load_file(place / MODEL)
     for name, tensor in module_tensors(module).items():
         tensor.copy_(saved[name])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -185,12 +186,7 @@ def distinct_rows(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         >>> rows.tolist(), first.tolist()
         ([0, 1, 0, 2], [0, 1, 3])
     """
-    # `np.unique` numbers by value; numbers by first appearance are those of the rows as they stand in a file.
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    return number[inverse], first[order]
+    return pd.factorize(hashes)[0], np.flatnonzero(~pd.Series(hashes).duplicated())
 
 
 def group_examples(
@@ -238,20 +234,13 @@ def _negatives(
     positive_keys: np.ndarray, rows: np.ndarray, queries: np.ndarray, candidates: np.ndarray, passages: int, depth: int | None
 ) -> np.ndarray:
     """`[rows, most negatives of a query]` int32 in the order given, -1 behind a query's last one."""
-    keys = queries * passages + candidates
-    _, first = np.unique(keys, return_index=True)
-    usable = np.zeros(len(keys), bool)
-    usable[first] = True
-    usable &= ~np.isin(keys, positive_keys, kind="sort") & np.isin(queries, rows, kind="sort")
-    queries, candidates = queries[usable], candidates[usable]
-    # Stable, so that each query's negatives stay in the order given (hardest first); their rank there is their column.
-    order = np.argsort(queries, kind="stable")
-    owner = np.searchsorted(rows, queries[order])
-    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    width = int(rank.max(initial=-1)) + 1 if depth is None else min(depth, int(rank.max(initial=-1)) + 1)
-    table = np.full((len(rows), width), -1, np.int32)
-    fits = rank < width
-    table[owner[fits], rank[fits]] = candidates[order][fits]
+    listed = pd.DataFrame({"query": queries, "passage": candidates}).drop_duplicates()
+    positive = (listed["query"] * passages + listed["passage"]).isin(positive_keys)
+    listed = listed[listed["query"].isin(rows) & ~positive]
+    rank = listed.groupby("query").cumcount().to_numpy()  # in the order given (hardest first); it becomes the column
+    fits = rank < (len(rank) if depth is None else depth)
+    table = np.full((len(rows), int(rank[fits].max(initial=-1)) + 1), -1, np.int32)
+    table[np.searchsorted(rows, listed["query"][fits]), rank[fits]] = listed["passage"][fits]
     return table
 
 
@@ -427,21 +416,17 @@ class TeacherScores:
             chosen: `[batch]` numbers of queries in `examples`.
             rows: `[batch, n]` passage rows.
         """
-        return np.fmax(self._of_positives(examples, chosen, rows), self._of_negatives(examples, chosen, rows))
-
-    def _of_negatives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        same = rows[:, :, None] == examples.negatives[chosen][:, None, :]
-        column = same.argmax(axis=2)
-        scores = np.take_along_axis(self.negatives[chosen].astype(np.float32), column, axis=1)
-        return np.where(same.any(axis=2), scores, np.float32(np.nan))
-
-    def _of_positives(self, examples: Examples, chosen: np.ndarray, rows: np.ndarray) -> np.ndarray:
         places, _ = examples.places_of(chosen)
         owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
-        scores = np.full(rows.shape, np.nan, np.float32)
-        pair, column = np.nonzero(rows[owner] == examples.positives[places][:, None])
-        scores[owner[pair], column] = self.positives[places[pair]]
-        return scores
+        listed, of_listed = examples.negatives[chosen], self.negatives[chosen]
+        query, column = np.nonzero(listed >= 0)
+        # A pair of a query and a passage is one number, by which its score is found.
+        pairs = np.append(owner, query) * examples.passages
+        pairs += np.append(examples.positives[places], listed[query, column])
+        scores = np.append(self.positives[places], of_listed[query, column]).astype(np.float32)
+        known = pd.Series(scores, pairs)[~pd.Index(pairs).duplicated()]
+        wanted = np.arange(len(chosen))[:, None] * examples.passages + rows
+        return known.reindex(wanted.ravel()).to_numpy(copy=True).reshape(rows.shape)
 
     def save(self, folder: Path) -> None:
         """Write `positives.npy` and `negatives.npy` into `folder`, float32."""

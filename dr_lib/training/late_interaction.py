@@ -13,9 +13,10 @@ from dr_lib.collections import Collection
 from dr_lib.losses import relevant_passages
 from dr_lib.models import LateInteraction, best_matches
 from dr_lib.stages import stage
-from dr_lib.tokens import Layout, TokenStore
+from dr_lib.tokens import Layout
 from dr_lib.training import machine
-from dr_lib.training.batches import RetrievalBatch, RetrievalBatches
+from dr_lib.training.batches import RetrievalBatch
+from dr_lib.training.bi_encoder import batches_of
 from dr_lib.training.examples import training_examples
 from dr_lib.training.loop import train
 from dr_lib.training.stage_settings import Finetuning
@@ -77,15 +78,7 @@ def late_interaction(
     """
     options = {**layout.model_dump(), "temperature": training.temperature}
     model = LateInteraction.from_pretrained(start, dropout=dropout, device=machine.device(), seed=seed, **options)
-    batches = RetrievalBatches(
-        TokenStore.open(queries / "store"),
-        TokenStore.open(passages / "store"),
-        training_examples(collection, negatives, share=share, share_seed=share_seed),
-        batch_queries=training.batch_queries,
-        passages_per_query=training.negatives + 1,
-        layout=layout,
-        seed=seed,
-        positive=training.positive,
-    )
+    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
+    batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed)
     train(LateInteractionTrainer(model), batches.batch, training.with_seed(seed), folder, title="late interaction")
     model.save(folder / "model")

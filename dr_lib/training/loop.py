@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,11 @@ from typing import Any, Literal
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
+from dr_lib.errors import InputError
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
 from dr_lib.training.log import TrainLog
@@ -57,11 +61,13 @@ def train(
     progress: bool = True,
     stop_after: int | None = None,
     validation: Validation | None = None,
+    together: bool = False,
 ) -> TrainLog:
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
     A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an unbroken one on the
-    same machine with the same number of threads. With several processes each takes its own micro-batches.
+    same machine with the same number of threads. Several processes do together what one would do, up to rounding (and
+    draws of dropout, where `together`); where `DR_PROCESSES` started them, only the first returns.
 
     Args:
         module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a mean over the
@@ -75,13 +81,16 @@ def train(
         stop_after: break off (with a checkpoint) once this many updates are done, counted from the very first; a later
             call resumes. To end a run before its schedule does, see `TrainSettings.stop_at`.
         validation: how to score the model on the way, and whether the best or the last weights are kept; None does not.
+        together: all processes take part in every micro-batch, of which `batches` gives each its own rows (as `Visits`
+            does), because rows are compared across processes. Otherwise whole micro-batches go round the processes.
 
     Returns:
         The log, earlier parts of the run included. `module` is left in eval mode, torch's global generator where the
         last step put it.
 
     Raises:
-        InputError: nothing to train, or the checkpoint in `folder` was made with other settings or another model.
+        InputError: nothing to train, the checkpoint in `folder` was made with other settings or another model, or the
+            micro-batches of an update cannot go round the processes evenly.
         TrainingError: loss, gradient or validation score became NaN or infinite; the message names step and rows.
 
     Example:
@@ -103,16 +112,21 @@ def train(
     accelerator = Accelerator(
         mixed_precision="no",  # it would fix one precision for the life of the process; a notebook may train in several
         cpu=machine.device().type == "cpu",
-        gradient_accumulation_steps=settings.accumulation,
         # A head that an objective leaves out must not stop several processes from agreeing on gradients.
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
     device, processes, is_main = accelerator.device, accelerator.num_processes, accelerator.is_main_process
+    turns = 1 if together else processes
+    if settings.accumulation % turns:
+        problem = f"{processes} processes cannot share {settings.accumulation} micro-batches of an update evenly"
+        fix = "Make accumulation a multiple of DR_PROCESSES (and tokens_per_batch smaller by as much)."
+        raise InputError(problem, where="accumulation", fix=fix)
+    accelerator.gradient_accumulation_steps = settings.accumulation // turns
     precision = machine.precision(settings.precision, device)
     module.to(device).train()
     trained = trained_parameters(module)
     optimizer = make_optimizer(trained, settings)
-    meter, best = Meter(accelerator, TrainLog(title=title, steps=settings.last)), {}
+    meter = Meter(accelerator, TrainLog(title=title, steps=settings.last))
 
     # What a continued run must agree with.
     identity = {**settings.identity(), "precision": precision, "processes": processes}
@@ -120,9 +134,9 @@ def train(
         identity["validation"] = {"every": validation.every, "keep": validation.keep}
     if is_main:
         remove_drafts(folder)
-    if checkpoint := resume(folder, module, optimizer, identity):
-        best = checkpoint.best()
-        meter.restore(checkpoint.progress)
+    earlier, best = resume(folder, module, optimizer, identity)
+    if earlier:
+        meter.restore(earlier)
     log = meter.log
     log.precision, log.device = precision, machine.device_name(device)
     log.processes, log.threads = processes, torch.get_num_threads()
@@ -133,15 +147,18 @@ def train(
 
     def micro_steps(step: int) -> range:
         """Numbers of this process's micro-batches in update `step`."""
-        # The numbers go round the processes in turn: how many there are changes who reads a batch, not which are read.
-        per_update = settings.accumulation * processes
-        return range((step - 1) * per_update + accelerator.process_index, step * per_update, processes)
+        # How many processes there are changes who reads a batch, not which are read.
+        own = 0 if together else accelerator.process_index
+        return range((step - 1) * settings.accumulation + own, step * settings.accumulation, turns)
 
-    def explain(index: int, name: str) -> str:
+    def explain(index: int, name: str, process: int) -> str:
         """What to say of a bad number: the step and its rows, for which the batch is made once more."""
-        step = index // (settings.accumulation * processes) + 1
-        what, guilty = ("loss", [index]) if name == "loss" else ("gradient", micro_steps(step))
-        rows = "; ".join(f"micro-step {one}: {describe_rows(batches(one)) or 'rows unknown'}" for one in guilty)
+        step, apart = index // settings.accumulation + 1, process - accelerator.process_index
+        what, guilty = "gradient", range((step - 1) * settings.accumulation, step * settings.accumulation)
+        if name == "loss":
+            what, guilty = "loss", [index if together else index + apart]
+        unknown = f"rows of process {process}" if together and apart else ""  # which only that one can make
+        rows = "; ".join(f"micro-step {one}: {unknown or describe_rows(batches(one)) or 'rows unknown'}" for one in guilty)
         way_out = "Lower the learning rate, or look at these rows; the last checkpoint is untouched."
         return f"{title}: the {what} of step {step} is not finite ({rows}). {way_out}"
 
@@ -155,10 +172,11 @@ def train(
                 group["lr"] = rate
             if hasattr(module, "before_update"):
                 module.before_update(settings, step)
-            for _ in range(settings.accumulation):
+            for _ in micro_steps(step):
                 index, batch, tokens = next(ready)
-                seed_step(settings.seed, index, generator)  # dropout, masks and samples depend on nothing that came before
-                with accelerator.accumulate(model):
+                draw = index * processes + accelerator.process_index if together else index
+                seed_step(settings.seed, draw, generator)  # dropout, masks and samples depend on nothing that came before
+                with accelerator.accumulate(model), meter.counting(tokens if shown and not settings.compile else 0):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
                     accelerator.backward(parts["loss"])  # divided by the accumulation: gradients add up to their mean
@@ -206,6 +224,8 @@ def train(
         with torch.no_grad():
             for name, tensor in module_tensors(module).items():
                 tensor.copy_(best[name])
+    if machine.processes() > 1 and not is_main:
+        raise SystemExit  # what follows a training, such as its files, is the first process's
     module.eval()
     return log
 
@@ -275,6 +295,18 @@ def describe_rows(batch: Any, limit: int = 64) -> str:
     return ""
 
 
+class Operations(TorchDispatchMode):
+    """Adds up the floating-point operations of matrix products, as torch counts them; results are not touched."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if count := flop_registry.get(func.overloadpacket):
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
 @dataclass
 class Meter:
     """Losses on their way to the log, and the guard against numbers that are none.
@@ -283,9 +315,10 @@ class Meter:
     yet is kept step by step, so that the first bad step is named and not the one where it was noticed.
 
     Attributes:
-        row: name -> [sum, count] over the micro-steps since the last row of the log.
+        row: name -> its values in the micro-steps since the last row of the log.
         tokens: real tokens since the last row, all processes.
         seconds: seconds of training since the last row.
+        operations: floating-point operations a token, of the first batch that was counted.
     """
 
     accelerator: Accelerator
@@ -293,8 +326,19 @@ class Meter:
     row: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
+    operations: float = 0.0
     _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
     _mark: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def counting(self, tokens: int) -> Iterator[None]:
+        """Count the operations of a batch of so many tokens, forward and backward, if none was counted yet."""
+        if self.operations or not tokens:
+            yield
+            return
+        with Operations() as counted:
+            yield
+        self.operations = counted.total / tokens
 
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
@@ -307,25 +351,25 @@ class Meter:
                 scalar = torch.full((), value, dtype=wide, device=device)
             self._waiting.append((index, name, scalar))
 
-    def fetch(self, explain: Callable[[int, str], str]) -> None:
+    def fetch(self, explain: Callable[[int, str, int], str]) -> None:
         """Bring all waiting scalars to the host, as means over the processes, and add them to the open row.
 
         Args:
-            explain: micro-step and name of a bad value -> what to say of its batch.
+            explain: micro-step and name of a bad value, and the process that has it -> what to say of its batch.
 
         Raises:
             TrainingError: a loss or gradient norm is NaN or infinite.
         """
         # One stack, one transfer: fetching scalars one by one would stop a GPU as often as there are losses.
-        values = self.accelerator.reduce(torch.stack([value for _, _, value in self._waiting]), "mean").tolist()
-        for (index, name, _), value in zip(self._waiting, values, strict=True):
+        of_each = self.accelerator.gather(torch.stack([value for _, _, value in self._waiting])[None]).tolist()  # a process a row
+        for (index, name, _), *values in zip(self._waiting, *of_each, strict=True):
+            value = sum(values) / len(values)
             if name in ("loss", "grad_norm") and not math.isfinite(value):
-                raise TrainingError(explain(index, name))
+                raise TrainingError(explain(index, name, [math.isfinite(one) for one in values].index(False)))
             if name == "tokens":
-                self.tokens += round(value * self.accelerator.num_processes)
+                self.tokens += round(sum(values))
             else:
-                total = self.row.setdefault(name, [0.0, 0])
-                total[0], total[1] = total[0] + value, total[1] + 1
+                self.row.setdefault(name, []).append(value)
         self._waiting.clear()
         now = time.perf_counter()
         self.seconds, self._mark = self.seconds + now - self._mark, now
@@ -336,12 +380,17 @@ class Meter:
 
     def progress_text(self, lr: float) -> str:
         """The open row in a few words, for a progress bar."""
-        total, count = self.row["loss"]
-        return f"loss {total / count:.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        losses = self.row["loss"]
+        text = f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        if not self.operations:
+            return text
+        most = machine.most_operations(self.accelerator.device, self.log.precision) * self.accelerator.num_processes
+        self.pause()  # that was measured, once
+        return f"{text}, MFU {self.rate() * self.operations / most:.0%}"
 
     def close_row(self, step: int, lr: float) -> None:
         """End the open row at update `step` and append it to the log."""
-        means = {name: total / count for name, (total, count) in self.row.items()}
+        means = {name: sum(values) / len(values) for name, values in self.row.items()}
         self.log.rows.append({"step": step, **means, "lr": lr, "tokens_per_second": self.rate()})
         self.log.tokens += self.tokens
         self.log.train_seconds += self.seconds

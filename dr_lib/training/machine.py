@@ -1,16 +1,21 @@
-"""Capabilities of the machine: threads, device, precision, and the facts that a record keeps.
+"""Capabilities of the machine: threads, processes, device, precision, and the facts that a record keeps.
 
 Nothing here names a person, a host or a folder. Book: reference/status prints these facts.
 """
 
+import copy
 import os
 import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 import torch
+from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.stages import versions
@@ -27,14 +32,32 @@ def threads() -> int:
     Raises:
         InputError: the variable is not a whole number above 0.
     """
-    for variable in ("DR_THREADS", "OMP_NUM_THREADS"):
-        text = os.environ.get(variable)
-        if text:
-            if not text.isdecimal() or int(text) < 1:
-                raise InputError(f"{text!r} is not a number of threads", where=variable, fix="Give 1 or more.")
-            return int(text)
+    if given := _number_in("DR_THREADS") or _number_in("OMP_NUM_THREADS"):
+        return given
     allowed = allowed_cores()
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
+
+
+def processes() -> int:
+    """Processes that train together: `DR_PROCESSES`, else 1.
+
+    Raises:
+        InputError: the variable is not a whole number above 0, or there are fewer GPUs.
+    """
+    wanted = _number_in("DR_PROCESSES") or 1
+    room = {"cpu": wanted, "cuda": torch.cuda.device_count(), "mps": 1}[device().type]
+    if wanted > room:
+        problem = f"{wanted} processes, but {room} {device().type.upper()} device(s)"
+        raise InputError(problem, where="DR_PROCESSES", fix="Each process needs one of its own.")
+    return wanted
+
+
+def _number_in(variable: str) -> int | None:
+    """The whole number above 0 that an environment variable holds; None where it is not set."""
+    text = os.environ.get(variable)
+    if text and (not text.isdecimal() or int(text) < 1):
+        raise InputError(f"{text!r} is not a whole number above 0", where=variable, fix="Give 1 or more.")
+    return int(text) if text else None
 
 
 def allowed_cores() -> int:
@@ -113,6 +136,25 @@ def precision(requested: Literal["auto", "bf16", "fp32"], where: torch.device) -
     return requested
 
 
+@contextmanager
+def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
+    """A model without gradients, in evaluation mode; the caller's own is left as it was.
+
+    Args:
+        model: its modules may be in any mode.
+        kind: what `precision` gives, or "bf16_weights", for which a copy is rounded.
+    """
+    device, modes = next(model.parameters()).device, [(module, module.training) for module in model.modules()]
+    rounded = copy.deepcopy(model).to(torch.bfloat16) if kind == "bf16_weights" else model
+    autocast = torch.autocast(device.type, torch.bfloat16) if kind == "bf16" else nullcontext()
+    try:
+        with autocast, torch.inference_mode():
+            yield rounded.eval()
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 def machine_facts() -> dict[str, Any]:
     """What a record keeps of the machine and its software; no host name, user name or path.
 
@@ -146,6 +188,22 @@ def peak_memory() -> dict[str, int]:
 def encoding_budget() -> int:
     """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
     return 4_096 if device().type == "cpu" else 131_072
+
+
+@cache
+def most_operations(where: torch.device, kind: str) -> float:
+    """Floating-point operations a second of one large matrix product, the quickest of three.
+
+    No training can exceed it; its share of that is its utilisation (MFU). The data sheet's figure is larger still.
+    """
+    size = 1024 if where.type == "cpu" else 8192
+    matrix = torch.ones(size, size, dtype=torch.bfloat16 if kind == "bf16" else torch.float32, device=where)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits for a GPU
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
 
 
 def bert_work(layers: int, hidden: int, vocabulary: int, share_predicted: float = 1.0, length: int = 128) -> float:

@@ -18,6 +18,7 @@ from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches
 from dr_lib.training.examples import training_examples
+from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import train
 from dr_lib.training.stage_settings import CrossEncoderTraining
 
@@ -85,6 +86,7 @@ def positives_first(scores: Tensor) -> Tensor:
 
 
 @stage(resumable=True)
+@on_processes
 def cross_encoder(
     folder: Path,
     start: Path,
@@ -123,5 +125,5 @@ def cross_encoder(
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
     batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
-    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder")
+    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
     encoder.save(folder / "model")

@@ -149,12 +149,6 @@ def _encode(encoder: nn.Module, store: TokenStore, rows: np.ndarray, layout: dic
     device = next(encoder.parameters()).device
     # Sorted by length a batch holds hardly any padding; in the end the vectors go back to their rows' order.
     plan = plan_by_length(store.lengths(**layout)[rows], machine.encoding_budget(), layout["max_length"])
-    modes = [(module, module.training) for module in encoder.modules()]
-    encoder.eval()
-    try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=machine.precision(precision, device) == "bf16"):
-            vectors = [encoder(store.batch(rows[part], **layout).to(device)).float() for part in plan]
-    finally:
-        for module, training in modes:
-            module.training = training
+    with machine.evaluating(encoder, machine.precision(precision, device)) as forward:
+        vectors = [forward(store.batch(rows[part], **layout).to(device)).float() for part in plan]
     return torch.cat(vectors)[torch.from_numpy(np.argsort(np.concatenate(plan))).to(device)]

@@ -22,6 +22,8 @@ TINY = {
     "bench_step": "--collection {texts} --passages 30 --queries 2 --passages-per-query 2 --steps 1 --rounds 1"
     " --layers 1 --hidden 32",
     "bench_tokens": "--passages 50 --batch 8 --repeats 1",
+    "bench_whole": "--notebook= --repeats 1",  # the import alone
+    "growth": "--collection {texts} --passages 40 --queries 20 --hidden 16 --sizes 300 600 --save {folder}/growth.json",
     "speed": "--collection {texts} --layers 1 --hidden 32 --passages 50 --seconds 0",
 }
 COMPARED = ("bench_bm25", "bench_search", "bench_simlm_step")
@@ -63,7 +65,7 @@ def run(tmp_path, texts, monkeypatch):
 
 
 def test_every_script_is_known_here():
-    scripts = {path.stem for path in FOLDER.glob("bench_*.py")} | {"speed"}
+    scripts = {path.stem for path in FOLDER.glob("bench_*.py")} | {"speed", "growth"}
     assert scripts == TINY.keys()
 
 
@@ -71,7 +73,8 @@ def test_make_runs_every_script():
     makefile = (FOLDER.parent / "Makefile").read_text()
     compared = re.search(r"COMPARED := (.*)", makefile)[1].split()
     others = re.search(r"for name in ([a-z_ ]+);.*bench_\$\$name\.py; done", makefile)[1].split()
-    assert {f"bench_{name}" for name in compared + others} | {"speed"} == TINY.keys()
+    by_hand = {"growth"}  # for a quiet machine; what it finds is on a page
+    assert {f"bench_{name}" for name in compared + others} | {"speed"} | by_hand == TINY.keys()
 
 
 @pytest.mark.parametrize("name", sorted(name for name, options in TINY.items() if options))
@@ -87,6 +90,27 @@ def test_search_that_misses_a_passage_fails(run, monkeypatch):
     monkeypatch.setattr(script, "search", lambda *given: [part[:, ::-1] for part in exact(*given)])
     with pytest.raises(SystemExit, match="ranks differ from brute force"):
         run("bench_search", TINY["bench_search"])
+
+
+def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(importlib.import_module("bench_search"), "LIMIT", 0.0)
+    run("bench_search", f"{TINY['bench_search']} --save {{folder}}/speed.json")
+    printed = capsys.readouterr().out
+    assert "more than 0.0 of faiss" in printed and "search.py" in printed[printed.index("tottime") :]
+
+
+def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp_path):
+    run("growth", TINY["growth"])
+    found = json.loads((tmp_path / "growth.json").read_text())
+    for step in found["steps"].values():
+        assert step["seconds a million"] == step["seconds"] * 1e6 / step["passages"]
+    assert [row["vectors"] for row in found["search"]] == [300, 600]
+    for row in found["search"]:
+        for name in ("IVF-PQ", "HNSW"):
+            assert row[name]["chosen"] in row[name]["tried"] and row[name]["chosen"]["recall"] > 0.5
+    last = found["search"][-1]
+    assert found["limits"]["HNSW, by memory"] == 64e9 / last["HNSW"]["bytes a vector"]
 
 
 def test_methods_script_can_be_read(monkeypatch):

@@ -94,7 +94,7 @@ def test_similarities_are_those_of_the_runs_vectors(untrained, shared):
     record = run(pipeline.recipe, shared)
     assert record.keys["evaluation"] == pipeline.evaluation.key
     queries = np.load(shared.get(pipeline.run) / "queries.npy")
-    passages = np.load(shared.get(pipeline.vectors(pipeline.retriever)) / "vectors.npy")
+    passages = np.load(shared.get(*pipeline.vectors(pipeline.retriever)) / "vectors.npy")
     ranking = Ranking.open(shared.get(pipeline.run) / "ranking")
     columns = [record.per_query(name) for name in ("s(p+, q) mean", "s(p+, p-) mean")]
     assert record.query_ids

@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -37,8 +38,9 @@ FORKS.set_forkserver_preload(["dr_lib.lab"])
 class Child:
     """A run in a process of its own, forked where nothing but imports has happened: threads do not survive a fork."""
 
-    def __init__(self, recipe: Recipe, root: Path, limit: int | None = None):
+    def __init__(self, recipe: Recipe, root: Path, limit: int | None = None, prepare: str = ""):
         self.pool = ProcessPoolExecutor(1, mp_context=FORKS)
+        self.pool.submit(exec, prepare).result()
         self.pid = self.pool.submit(os.getpid).result()
         if limit:
             silent = self.pool.submit(os.open, os.devnull, os.O_WRONLY).result()  # bars may go to a file that has a limit too
@@ -94,6 +96,32 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
         assert without_times(child.record()) == whole
         shutil.rmtree(root)
     print(f"{name}: {kills} kills, {runs} runs, all as the unbroken one")
+
+
+def encoded(root: Path) -> tuple[bytes, list[str]]:
+    """All vectors of a run in the order of their rows, and the digests of its ranking."""
+    made = [one for one in Cache(root, announce=str).manifests() if one["kind"] in ("vectors", "dense_run")]
+    *shards, run = sorted(made, key=lambda one: one["parameters"].get("rows", [10**9]))
+    folders = [root / f"vectors-{one['key'][:16]}" for one in shards]
+    vectors = b"".join(np.load(folder / "vectors.npy").tobytes() for folder in folders)
+    return vectors, [facts["sha256"] for _, facts in sorted(run["files"].items())]
+
+
+def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path):
+    recipe, rng, kills = tiny_recipe.with_(objective="none", final="pretrained"), random.Random(0), 0
+    small = "import sys; part = sys.modules['dr_lib.retrieval.encode']; part.SAVE_EVERY, part.BLOCK, part.SHARD = 0, 4, {}"
+    Child(recipe, tmp_path / "whole", prepare=small.format(400)).record()
+    whole = encoded(tmp_path / "whole")
+    for trial in range(max(3, KILLS // 20)):
+        root, prepare = tmp_path / str(trial), small.format(4 * rng.randint(1, 5))
+        child, wanted = Child(recipe, root, prepare=prepare), rng.randint(1, 3)
+        while wanted and not child.future.done():  # in the midst of a shard, of which a part may be on disk
+            if list(root.glob("vectors-*.partial")) and child.killed_after(rng.uniform(0, 0.05)):
+                child, kills, wanted = Child(recipe, root, prepare=prepare), kills + 1, wanted - 1
+            time.sleep(0.002)
+        child.record()
+        assert encoded(root) == whole
+    print(f"{kills} kills while shards were encoded, vectors and rankings as those of one array")
 
 
 @pytest.mark.parametrize("processes", [2, 4])

@@ -88,7 +88,9 @@ def test_a_re_ranker_can_be_sent_elsewhere_too(tiny_recipe, other):
 
 def test_similarities_can_be_measured_elsewhere_too(recipe, other):
     pipeline = Pipeline(sent_to(recipe, other).with_(evaluation__kind="similarity"))
-    assert pipeline.evaluation.arguments["vectors"].key == pipeline.vectors(pipeline.retriever, pipeline.searched).key
+    assert [one.key for one in pipeline.evaluation.arguments["vectors"]] == [
+        one.key for one in pipeline.vectors(pipeline.retriever, pipeline.searched)
+    ]
 
 
 def test_a_sample_goes_under_a_name_of_its_own(recipe, options, shared):

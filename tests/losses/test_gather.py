@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dr_lib.losses import gather, steps_together
+from dr_lib.losses import gather
 
 SCRIPT = Path(__file__).with_name("side_by_side.py")
 
@@ -35,10 +35,3 @@ def test_two_processes_have_the_gradient_of_one_with_the_whole_batch(tmp_path):
 def test_alone_nothing_is_gathered():
     rows = torch.ones(2, 3)
     assert gather(rows) is rows
-    assert list(steps_together(5)) == [5]
-
-
-def test_processes_take_neighbouring_steps_together(monkeypatch):
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
-    assert [list(steps_together(step)) for step in (3, 5)] == [[0, 1, 2, 3], [4, 5, 6, 7]]

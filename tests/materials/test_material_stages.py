@@ -84,7 +84,8 @@ def good(collection, base) -> Stage:
 
 def test_questions_become_pairs_with_negatives(cache, collection, base, passages, good, place):
     retriever = given(place / "retriever")
-    index, vectors = retrieval.bm25_index(collection, title=True), retrieval.vectors(retriever, passages)
+    index = retrieval.bm25_index(collection, title=True)
+    vectors = [retrieval.vectors(retriever, passages, rows=(0, len(collection.passages)))]
     made = [
         cache.get(materials.generated_pairs(good, collection, base, index, retriever, vectors, limit=limit, **ALWAYS))
         for limit in (None, 9, 4)

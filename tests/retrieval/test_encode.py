@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval import encode
+from dr_lib.retrieval import encode, search, shards, vectors_at
 from dr_lib.tokens import TokenStore, plan_by_length
 
 
@@ -151,3 +151,40 @@ def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(encode
             alone = nn.functional.normalize(alone, dim=1) if normalise else alone
             np.testing.assert_allclose(found, alone.numpy(), atol=2e-5 if dtype == "float32" else 4e-3)
             assert found.dtype == dtype and not found.flags.writeable
+
+
+@pytest.fixture
+def small_blocks(monkeypatch) -> int:
+    """Blocks so small that the store has several, the last of them cut off."""
+    monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "BLOCK", 16)
+    return 16
+
+
+def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(store, encoder, tmp_path, monkeypatch, small_blocks):
+    whole = encode(encoder, store, tmp_path / "whole.npy", **options())
+    asked, rng = np.array(whole[:9]), np.random.default_rng(0)
+    expected = search(asked, whole, 7)
+    for size in rng.integers(1, 10, 6) * small_blocks:
+        monkeypatch.setattr(sys.modules["dr_lib.retrieval.encode"], "SHARD", int(size))
+        parts = shards(len(store))
+        assert [first for first, _ in parts] == list(range(0, 150, size)) and parts[-1][1] == 150
+        made = [encode(encoder, store, tmp_path / f"{size}-{part[0]}.npy", **options(rows=part)) for part in parts]
+        assert np.concatenate(made).tobytes() == whole.tobytes()
+        assert all((found == wanted).all() for found, wanted in zip(search(asked, made, 7), expected, strict=True))
+        rows = rng.integers(0, 150, 40)
+        assert (vectors_at(made, rows) == whole[rows]).all()
+
+
+def test_shards_are_whole_blocks(store, encoder, tmp_path, small_blocks):
+    for rows in ((8, 150), (0, 40), (16, 16), (0, 160)):
+        with pytest.raises(InputError, match="not whole blocks"):
+            encode(encoder, store, tmp_path / "v.npy", **options(rows=rows))
+
+
+def test_a_collection_of_one_block_is_sorted_as_a_whole(store, encoder, tmp_path):
+    """Then its vectors are those that were made before there were blocks."""
+    assert shards(len(store)) == [(0, len(store))]
+    encode(encoder, store, tmp_path / "v.npy", **options())
+    lengths = store.lengths(48)
+    plan = plan_by_length(lengths, 400, 48)
+    assert encoder.shapes == [(len(rows), -(-lengths[rows].max() // 8) * 8) for rows in plan]

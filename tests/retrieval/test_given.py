@@ -50,8 +50,8 @@ def test_vectors_and_run_are_those_of_the_library(folder, collection, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     cache, encoder = Cache(tmp_path, announce=lambda line: None), retrieval.given(folder)
-    vectors = retrieval.given_vectors(encoder, collection)
-    run = Ranking.open(cache.get(retrieval.given_run(encoder, vectors, collection, split="test", depth=5)) / "ranking")
+    vectors = retrieval.given_vectors(encoder, collection, rows=(0, len(collection.passages)))
+    run = Ranking.open(cache.get(retrieval.given_run(encoder, [vectors], collection, split="test", depth=5)) / "ranking")
     found = np.load(cache.folder(vectors) / "vectors.npy")
     model, passages = SentenceTransformer(str(folder), device="cpu"), collection.passages
     whole = [f"{title} {text}".strip() for title, text in zip(passages["title"], passages["text"], strict=True)]
@@ -69,7 +69,8 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(folder, collec
             raise KeyboardInterrupt
         return encode(self, *texts, **options)
 
-    stage, cache = retrieval.given_vectors(retrieval.given(folder), collection), Cache(tmp_path / "a", announce=lambda line: None)
+    stage = retrieval.given_vectors(retrieval.given(folder), collection, rows=(0, len(collection.passages)))
+    cache = Cache(tmp_path / "a", announce=lambda line: None)
     whole = np.load(Cache(tmp_path / "b", announce=lambda line: None).get(stage) / "vectors.npy")
     monkeypatch.setattr(SentenceEncoder, "encode", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -122,6 +123,6 @@ def test_all_minilm_on_scifact_scores_what_public_tables_print(scifact):
     """64.5 (MTEB). The vectors stay in the cache: minutes, once."""
     pytest.importorskip(PACKAGED["all-MiniLM-L6-v2"], reason="make models installs all-MiniLM-L6-v2")
     encoder = retrieval.given("all-MiniLM-L6-v2")
-    vectors = retrieval.given_vectors(encoder, scifact)
-    run = retrieval.given_run(encoder, vectors, scifact, split="test", depth=100)
+    vectors = retrieval.given_vectors(encoder, scifact, rows=(0, len(scifact.passages)))
+    run = retrieval.given_run(encoder, [vectors], scifact, split="test", depth=100)
     assert ndcg(run, scifact) == pytest.approx(64.5, abs=0.3)

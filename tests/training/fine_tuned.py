@@ -1,6 +1,6 @@
 """One step of every kind of fine-tuning: `python fine_tuned.py FOLDER QUERIES`, once for each process.
 
-With the batches, the loop and the modules that stages use; `queries` are those of one process.
+With the batches, the loop and the modules that stages use; the processes share the queries of a batch.
 """
 
 import importlib.util
@@ -63,7 +63,7 @@ def run(folder: Path, queries: int) -> dict[str, Tensor]:
     teacher = TeacherScores(rng.normal(size=40).astype("f4"), rng.normal(size=(40, 6)).astype("f4"))
     batches = RetrievalBatches(store, store, examples, batch_queries=queries, passages_per_query=3, teacher=teacher)
     for kind, make in KINDS.items():
-        train(make(), batches.batch, SETTINGS, folder / kind, title=kind, progress=False)
+        train(make(), batches.batch, SETTINGS, folder / kind, title=kind, progress=False, together=True)
     return {kind: gradient_of(folder / kind) for kind in KINDS}
 
 

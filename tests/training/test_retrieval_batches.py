@@ -50,17 +50,25 @@ def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(counted
     positives, negatives = np.hstack([own, own + 4]) % 12, np.hstack([own + 1, own + 2]) % 12
     examples = Examples.of(np.arange(24), positives, negatives, passages=12)
 
-    def build(queries: int) -> RetrievalBatches:
-        stores = counted_store(24, 24), counted_store(12, 12)
-        return RetrievalBatches(*stores, examples, batch_queries=queries, passages_per_query=2)
-
-    whole = build(8).batch(1)
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
-    halves = [build(4).batch(step) for step in (2, 3)]
+    stores = counted_store(24, 24), counted_store(12, 12)
+    batches = RetrievalBatches(*stores, examples, batch_queries=8, passages_per_query=2)
+    whole, halves = batches.batch(4), []  # the second of its epoch
+    for rank in (0, 1):
+        halves.append(as_process(monkeypatch, rank, 2) or batches.batch(4))
     assert torch.equal(torch.cat([half.known_positives for half in halves]), whole.known_positives)
     assert torch.equal(torch.cat([half.passage_rows for half in halves]), whole.passage_rows)
+    assert torch.equal(torch.cat([half.queries.rows for half in halves]), whole.queries.rows)
     assert whole.known_positives[:4, 8:].any() and whole.known_positives[4:, :8].any()
+    as_process(monkeypatch, 0, 3)
+    with pytest.raises(InputError, match="3 processes cannot share a batch of 8 evenly"):
+        batches.batch(4)
+
+
+def as_process(monkeypatch, rank: int, count: int) -> None:
+    """Let this process believe that it is one of several."""
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: count)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
 
 
 @pytest.mark.parametrize(("values", "told"), [({"batch_queries": 23}, "22 training queries do not fill a batch of 23")])

@@ -1,0 +1,105 @@
+"""Sphinx extension: numbers and tables of what steps cost as a collection grows, from the file of `benchmarks/growth.py`.
+
+{grown}`steps; encode; seconds a million`      one number, with its unit where it is of bytes
+```{growth-table} steps                        every step, or "search": exact and approximate
+```
+"""
+
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+from dr_lib.places import project_root
+
+GROWTH = project_root() / "book" / "practice" / "measured" / "growth.json"
+STEPS = ("tokenise", "count n-grams", "BM25: index", "BM25: search", "encode", "exact search")
+"""In the order in which they are taken; the file has them by the alphabet."""
+UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def looked_up(cell: str, found: Any) -> Any:
+    """The value that a path leads to; `InputError` where there is none."""
+    try:
+        for key in (part.strip() for part in cell.split(";")):
+            found = found[int(key)] if isinstance(found, list) else found[key]
+    except (KeyError, IndexError, ValueError, TypeError):
+        raise InputError(f"no number {cell!r}", where=GROWTH.name, fix="Name keys of the file, with semicolons between.") from None
+    return found
+
+
+def shown(value: float | str, what: str = "") -> str:
+    """A number with three digits that count; of bytes with its unit.
+
+    Example:
+        >>> shown(1234567), shown(0.01234), shown(12.0), shown(2.5e9, "bytes a million"), shown(40.5, "bytes a vector")
+        ('1,230,000', '0.0123', '12', '2.5 GB', '40.5 bytes')
+    """
+    if isinstance(value, str):
+        return value
+    if what.startswith("bytes"):
+        unit, size = next((one for one in UNITS if value >= one[1]), ("bytes", 1.0))
+        return f"{shown(value / size)} {unit}"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 1000 or rounded == int(rounded) else f"{rounded:.3g}"
+
+
+def steps_table(found: dict[str, Any]) -> list[list[str]]:
+    """Seconds and bytes a million passages of each step."""
+    head = ["step", "seconds a million", "bytes a million", "time for twice the passages"]
+    rows = []
+    for name in STEPS:
+        one = found["steps"][name]
+        cells = [shown(one[key], key) if key in one else "" for key in head[1:3]]
+        rows.append([name, *cells, f"{shown(one['twice the passages'])} x"])
+    return [head, *rows]
+
+
+def search_table(found: dict[str, Any]) -> list[list[str]]:
+    """Milliseconds a query of exact search, and of each index at its chosen effort with the recall that it has."""
+    indexes = [name for name in found["search"][0] if name not in ("vectors", "exact")]
+    rows = [["vectors", "exact, ms", *(f"{name}, {what}" for name in indexes for what in ("ms", "recall", "seconds to build"))]]
+    for size in found["search"]:
+        row = [f"{size['vectors']:,}", shown(size["exact"]["milliseconds a query"])]
+        for name in indexes:
+            chosen = size[name]["chosen"]
+            row += [shown(chosen["milliseconds a query"]), f"{chosen['recall']:.2f}", shown(size[name]["build seconds"])]
+        rows.append(row)
+    return rows
+
+
+TABLES = {"steps": steps_table, "search": search_table}
+
+
+class Grown(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the number; the page is read again where the file has changed."""
+        self.env.note_dependency(str(GROWTH))
+        value = looked_up(self.text, read_json(GROWTH))
+        return [nodes.inline("", shown(value, self.text.rsplit(";", 1)[-1]), classes=["measured"])], []
+
+
+class GrowthTable(SphinxDirective):
+    """The directive."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Put the table."""
+        self.env.note_dependency(str(GROWTH))
+        head, *rows = TABLES[directives.choice(self.arguments[0], tuple(TABLES))](read_json(GROWTH))
+        lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+        return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register both."""
+    app.add_role("grown", Grown())
+    app.add_directive("growth-table", GrowthTable)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,41 @@
+"""The page on growing collections: its numbers are those of the file, formatted alike, and none is missing."""
+
+import re
+
+import pytest
+from growth_numbers import GROWTH, TABLES, looked_up, shown
+
+from dr_lib.errors import InputError
+from dr_lib.files import read_json
+from dr_lib.places import project_root
+
+PAGE = project_root() / "book" / "practice" / "from-thousands-to-a-billion.md"
+
+
+def test_every_number_of_the_page_is_in_the_file():
+    found, cells = read_json(GROWTH), re.findall(r"\{grown\}`([^`]+)`", PAGE.read_text(encoding="utf-8"))
+    assert len(cells) > 10
+    for cell in cells:
+        assert shown(looked_up(cell, found), cell.rsplit(";", 1)[-1])
+
+
+@pytest.mark.parametrize("cell", ["steps; none", "search; 99", "machine; cpu; name", "search; first"])
+def test_a_number_that_is_not_there_is_named(cell):
+    with pytest.raises(InputError, match="no number"):
+        looked_up(cell, {"steps": {}, "search": [], "machine": {"cpu": "x"}})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_whole(name):
+    head, *rows = TABLES[name](read_json(GROWTH))
+    assert rows and all(len(row) == len(head) for row in rows)
+
+
+def test_the_tables_show_what_was_measured():
+    found = read_json(GROWTH)
+    steps = {row[0]: row for row in TABLES["steps"](found)[1:]}
+    assert steps.keys() == found["steps"].keys()
+    assert steps["encode"][1] == shown(found["steps"]["encode"]["seconds a million"])
+    head, *rows = TABLES["search"](found)
+    recall = found["search"][-1]["IVF-PQ"]["chosen"]["recall"]
+    assert rows[-1][head.index("IVF-PQ, recall")] == f"{recall:.2f}"
