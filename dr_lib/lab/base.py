@@ -55,6 +55,10 @@ class Shape(NamedTuple):
         """Operations of a training step for each token of sequences of a length; `predicted`: share with logits."""
         return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
 
+    def encoding(self, length: int) -> float:
+        """Operations of encoding one passage of a length: of the three parts of a training step the forward one."""
+        return self.work(length) / 3 * length
+
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -250,8 +250,7 @@ class Pipeline:
             family = Path(retriever.place).name
         else:
             made = [retrieval.vectors(retriever, self.passages(collection), **one) for one in options]
-            length, family = self.recipe.passage_length, ""
-            each = self.base.shape.work(length) / 3 * length
+            each, family = self.base.shape.encoding(self.recipe.passage_length), ""
         return [one.costs(each * (end - first), family) for one, (first, end) in zip(made, parts, strict=True)]
 
     def dense_run(self, retriever: Stage | Data, split: str, depth: int, collection: Collection | None = None) -> Stage:

@@ -18,7 +18,7 @@ import numpy as np
 from dr_lib import places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest
+from dr_lib.files import file_digest, json_digest, read_json
 from dr_lib.lab.base import model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
@@ -208,7 +208,8 @@ def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
     checkpoint = open_checkpoint(str(folder))
     encoder = Data(str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")]))
     passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
-    return [retrieval.vectors(encoder, passages, rows=(a, b)).costs(b - a) for a, b in parts]
+    each = checkpoint.shape.encoding(read_json(folder / "dense.json")["passage_length"])
+    return [retrieval.vectors(encoder, passages, rows=(a, b)).costs(each * (b - a)) for a, b in parts]
 
 
 def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:
