@@ -67,7 +67,7 @@ def steps(texts: datasets.Dataset, queries: list[str], folder: Path) -> Iterator
 
     seconds, store = spent(build)
     yield "tokenise", seconds, folder_size(folder / "store")
-    seconds, _ = spent(lambda: count_ngrams(store, folder / "ngrams", progress=False))
+    seconds, _ = spent(lambda: count_ngrams(store, folder / "ngrams"))
     yield "count n-grams", seconds, folder_size(folder / "ngrams")
     seconds, bm25 = spent(lambda: retrieval.Bm25.build(texts, folder / "bm25", title=False, progress=False))
     yield "BM25: index", seconds, folder_size(folder / "bm25")

@@ -35,6 +35,7 @@ def score_pairs(
     tokens_per_batch: int = 4_096,
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     title: str = "score",
+    progress: bool = True,
 ) -> np.ndarray:
     """Score pairs of query and passage, sorted by length so that a batch holds hardly any padding.
 
@@ -45,6 +46,7 @@ def score_pairs(
         tokens_per_batch: rows x padded length of a batch. About 4,000 suits a CPU, 100,000 and more a GPU.
         precision: of the forward pass; "auto" takes "bf16" where the machine has it.
         title: what is scored, for the bar.
+        progress: show a bar.
 
     Returns:
         `[pairs]` float32 logits.
@@ -55,11 +57,12 @@ def score_pairs(
     query_rows, passage_rows = np.asarray(query_rows), np.asarray(passage_rows)
     if isinstance(cross_encoder, LateInteraction):
         with machine.evaluating(cross_encoder, machine.precision(precision, cross_encoder.head.weight.device)) as scorer:
-            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, title)
+            show = {"desc": title, "disable": not progress}
+            return _match_pairs(scorer, crossing, query_rows, passage_rows, tokens_per_batch, show)
     device, scores = next(cross_encoder.parameters()).device, np.empty(len(query_rows), np.float32)
     with (
         machine.evaluating(cross_encoder, machine.precision(precision, device)) as scorer,
-        tqdm(total=len(query_rows), desc=title, unit="pair") as bar,
+        tqdm(total=len(query_rows), desc=title, unit="pair", disable=not progress) as bar,
     ):
         for start in range(0, len(query_rows), PAIRS_AT_ONCE):
             asked, rows = (part[start : start + PAIRS_AT_ONCE] for part in (query_rows, passage_rows))
@@ -77,7 +80,7 @@ def score_pairs(
 
 
 def _match_pairs(
-    scorer: LateInteraction, texts: TextPairs, query_rows: np.ndarray, passage_rows: np.ndarray, budget: int, title: str
+    scorer: LateInteraction, texts: TextPairs, query_rows: np.ndarray, passage_rows: np.ndarray, budget: int, show: dict
 ) -> np.ndarray:
     """`score_pairs` of late interaction: queries are kept in memory, passages read once each, with all pairs they are in."""
     asked, places = np.unique(query_rows, return_inverse=True)
@@ -86,7 +89,7 @@ def _match_pairs(
     passages, starts = np.unique(passage_rows[order], return_index=True)
     ends, scores = np.append(starts[1:], len(order)), np.empty(len(order), np.float32)
     lengths = texts.passages.lengths(**texts.layout.passages)[passages]
-    with tqdm(total=len(order), desc=title, unit="pair") as bar:
+    with tqdm(total=len(order), unit="pair", **show) as bar:
         for chosen in plan_by_length(lengths, budget, texts.layout.passage_length):
             batch = texts.passages.batch(passages[chosen], **texts.layout.passages).to(scorer.head.weight.device)
             found, counts = scorer(batch), ends[chosen] - starts[chosen]
