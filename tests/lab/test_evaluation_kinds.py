@@ -208,7 +208,7 @@ def test_candidates_are_ranked_by_the_retriever_of_the_recipe(untrained, dialogu
     reader, writer = (DenseEncoder.from_pretrained(folder / name) for name in ("model", "model" if together else "passage_model"))
     candidates = load_candidates(dialogues, "test")
     settings = DialogueSettings(folder=str(dialogues), context_length=24)
-    again = evaluate_candidates(reader, writer, candidates, settings, tmp_path, progress=False)
+    again = evaluate_candidates(reader, writer, candidates, settings, tmp_path)
     assert set(record.means) == {"R@1", "MRR"} and "pretrained" not in record.keys
     assert np.array_equal(record.per_query("MRR"), again.per_query("MRR"))
     assert record.data["collection"]["name"] == "tiny-talk" and record.data["trained_on"]["name"] == "tiny"
