@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
+from pydantic import BaseModel
 from torch import nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.models.bert import EXTRA_FILE, load_extra, locate, named_parts, read_pretrained, save_masked_lm
-from dr_lib.settings import Settings
 from dr_lib.tokens import load_tokenizer
 
 
@@ -28,13 +28,13 @@ class TextModel(nn.Module):
         tokenizer: likewise.
     """
 
-    settings_type: ClassVar[type[Settings]]
+    settings_type: ClassVar[type[BaseModel]]
     settings_file: ClassVar[str]
     """Where a saved model has its settings."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights lie in a file beside the encoder's, which other tools do not read."""
 
-    def __init__(self, encoder: PreTrainedModel, settings: Settings, tokenizer: PreTrainedTokenizerFast):
+    def __init__(self, encoder: PreTrainedModel, settings: BaseModel, tokenizer: PreTrainedTokenizerFast):
         super().__init__()
         self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
 
@@ -86,7 +86,7 @@ class TextModel(nn.Module):
         write_json(folder / self.settings_file, self.settings.model_dump())
 
 
-def saved_settings(kind: type[Settings], file: Path, values: Mapping[str, Any]) -> Any:
+def saved_settings(kind: type[BaseModel], file: Path, values: Mapping[str, Any]) -> Any:
     """The settings in a file, else defaults with `values`, which must agree with the file where there is one.
 
     Raises:

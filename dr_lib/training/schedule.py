@@ -6,15 +6,13 @@ to change first.
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
 from dr_lib.settings import Settings
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Training(Settings):
@@ -55,7 +53,7 @@ class Training(Settings):
     clip: float | None = Field(default=1.0, gt=0)
     accumulation: int = Field(default=1, gt=0)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
     checkpoint_every: int = Field(default=500, gt=0)
     schedule: Literal["linear", "constant"] = "linear"
@@ -64,6 +62,8 @@ class Training(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas} are not both in [0, 1)")
         if self.stop_at and self.stop_at > self.steps:
             raise ValueError(f"stop_at {self.stop_at} lies behind the last of {self.steps} steps")
         return self
