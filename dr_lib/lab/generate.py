@@ -51,8 +51,8 @@ def generate_queries(
     Args:
         recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how a generator is trained, or
             which ready one is used (a doc2query model).
-        learn_from: the collection whose training queries a generator first learns to write. None: the ready one that the
-            recipe names, else the one that comes with the book.
+        learn_from: the collection whose training queries a generator first learns to write, unless the recipe names a
+            ready one. None: without such a name the one that comes with the book writes.
         use_judgements: keep the queries of the splits that the collection has, and write the others; False writes all.
         per_passage: questions written about a passage. Training takes all that pass, dev and test one per passage, since
             several would not be independent of each other.
@@ -86,8 +86,8 @@ def question_collection(
         told = f" ({len(held)} are judged already, and kept for that)" if held else ""
         raise InputError(problem + told, where=collection.name, fix=f"Give text for {FEWEST_PASSAGES} or more passages.")
     writing = Pipeline(recipe, searches=False)
-    if learn_from is None:
-        writer = open_writer(recipe.auxiliary.questions.model or "embedded")
+    if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
+        writer = open_writer(ready)
         written_by = f"the question generator {writer.name}"
     else:
         open_collection(learn_from).qrels("train")  # complains in the collection's own words

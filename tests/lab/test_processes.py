@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import yaml
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
@@ -109,7 +110,8 @@ Cache(Path(sys.argv[2]), announce=str).get(Pipeline(Recipe.load(Path(sys.argv[1]
 
 
 def test_who_is_killed_while_it_waits_takes_its_processes_along(recipe, tmp_path):
-    recipe.with_(pretraining__steps=3000).save(tmp_path / "recipe.yaml")
+    portable = recipe.with_(pretraining__steps=3000).model_dump(mode="json")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(portable), encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "DR_PROCESSES": "2"}
     command = [sys.executable, "-c", RUN, str(tmp_path / "recipe.yaml"), str(tmp_path / "stages")]
     with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
