@@ -90,10 +90,13 @@ class Pipeline:
         unread = {} if method.reads_queries else {"query_length": 32, "query_side": "right"}  # then these change nothing
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
-        begin, first = self.base.model, recipe.pretraining.first
-        if first:  # its decoder and heads are not kept: the second training makes its own
-            changes = {"pretraining__collection": first.model_dump(mode="json"), "pretraining__first": None}
-            begin = Pipeline(recipe.with_(few_shot=None, **changes)).pretrained / "model"
+        begin, before = self.base.model, {}
+        if passages := recipe.pretraining.first:
+            before |= {"pretraining__collection": passages.model_dump(mode="json"), "pretraining__first": None}
+        if name == "reddit" and (pairs := recipe.auxiliary.reddit_pairs.first):
+            before |= {"auxiliary__reddit_pairs__file": pairs, "auxiliary__reddit_pairs__first": None}
+        if before:  # its decoder and heads are not kept: the second training makes its own
+            begin = Pipeline(recipe.with_(few_shot=None, **before)).pretrained / "model"
         arguments = {
             "start": begin,
             "passages": self.passages(self.corpus),

@@ -218,10 +218,12 @@ class RedditPairsSettings(Settings):
     Args:
         file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the collection's own
             passages with their bodies.
-        limit: rows to draw from the file; None takes all.
+        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3: Reddit, then dialogues).
+        limit: rows to draw from each file; None takes all.
     """
 
     file: str | None = None
+    first: str | None = None
     limit: int | None = Count
 
 
@@ -453,7 +455,8 @@ def without_places(value: Any, key: str = "") -> Any:
         return {name: without_places(one, name) for name, one in value.items()}
     if isinstance(value, list):
         return [without_places(one, key) for one in value]
-    if isinstance(value, str) and key in ("name", "base", "generator", "retriever", "model", "file", "folder") and is_place(value):
+    names = ("name", "base", "generator", "retriever", "model", "file", "first", "folder")
+    if isinstance(value, str) and key in names and is_place(value):
         return Path(value).expanduser().resolve().name
     return value
 

@@ -113,6 +113,20 @@ def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tm
     assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
 
 
+def test_pairs_may_be_trained_on_after_other_pairs(tiny_recipe, tmp_path):
+    posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
+    for path in (posts, talk):
+        path.write_text(json.dumps({"context": [f"a question of {path.stem}"], "response": "and what is said to it"}) + "\n")
+    only = tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=str(talk))
+    both = only.with_(auxiliary__reddit_pairs__first=str(posts))
+    before = Pipeline(only.with_(auxiliary__reddit_pairs__file=str(posts))).pretrained
+    assert Pipeline(both).pretrained.arguments["start"].stage.key == before.key
+    second, alone = (Pipeline(one).pretrained.arguments["materials"]["reddit_pairs"].key for one in (both, only))
+    assert second == alone
+    assert Pipeline(both.with_(objective="mlm")).pretrained.key == Pipeline(tiny_recipe.with_(objective="mlm")).pretrained.key
+    assert both.portable()["auxiliary"]["reddit_pairs"]["first"] == "posts.jsonl"
+
+
 def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
     ranked = tiny_recipe.with_(final="reranker")
     started = Pipeline(ranked.with_(auxiliary__cross_encoder__start="mlm"))
