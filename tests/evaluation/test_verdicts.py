@@ -230,6 +230,15 @@ def test_level_with_a_margin_is_no_worse_than_half_a_point_below():
         assert verdict(level, runs(noise=0.005, a=mean, b=0.4)).state == state
 
 
+@pytest.mark.parametrize(("queries", "state"), [(4, "inconclusive"), (60, "inconclusive"), (400, "held")])
+def test_systems_that_agree_on_every_query_are_level_only_if_there_are_enough(queries, state):
+    both = {row: [Scores(QUERIES[:queries], {"MRR@10": np.ones(queries)})] * 2 for row in "ab"}
+    found = verdict(checked("equal", "a", "b", width=2.0), both)
+    assert found.state == state
+    hidden = 1 - 0.05 ** (1 / queries)  # Clopper and Pearson, for no event among so many
+    assert (found.pairs[0].interval.low, found.pairs[0].interval.high) == pytest.approx((-hidden, hidden), rel=0.05)
+
+
 def test_cases_are_judged_by_a_sign_test():
     """Where only one of two systems answers: scipy's binomial test on those queries."""
     rng = np.random.default_rng(0)
