@@ -386,7 +386,7 @@ def zero_shot(
         changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1), "on": where}
         changes = {f"evaluation__{key}": value for key, value in changes.items()}
         labelled = {label: _on_its_split(recipe.with_(**changes)) for label, recipe in recipes.items()}
-        baseline = {BM25: next(iter(labelled.values())).with_(evaluation__kind="bm25")} if bm25 else {}
+        baseline = {BM25: next(iter(labelled.values())).with_(objective="none", evaluation__kind="bm25")} if bm25 else {}
         studies[shown] = study = Study(name, baseline | labelled, seeds, **options)
         study.planned = [run for run in study.planned if run.label not in baseline or run.recipe.seed == seeds[0]]
         for recipe in (baseline | labelled).values():

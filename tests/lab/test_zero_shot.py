@@ -58,6 +58,13 @@ def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, o
     assert again.runs() == runs and len(cache.built) == built
 
 
+def test_bm25_is_the_same_run_whatever_is_compared_with_it(recipe, other, options, shared):
+    compared = recipe.with_(objective="mlm", pretraining__steps=1, final="pretrained")
+    runs = lab.zero_shot({"mlm": compared}, [other], **options | {"cache": shared}).runs()
+    none = lab.zero_shot({"none": compared.with_(objective="none")}, [other], **options | {"cache": shared}).runs()
+    assert runs["other"]["BM25"] == none["other"]["BM25"]
+
+
 def test_scores_are_those_of_the_ranking_over_the_other_collection(recipe, other, shared):
     pipeline = Pipeline(sent_to(recipe, other).with_(evaluation__measures=["nDCG@10"]))
     record = lab.execute(lab.Run("t", "row", "smoke", pipeline.recipe), shared)
