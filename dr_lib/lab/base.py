@@ -7,7 +7,7 @@ three stages, so that another size of model shares vocabulary and tokens.
 import math
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import Field
 from safetensors import safe_open
 from transformers import AutoConfig
 
-from dr_lib import collections, models, objectives, places
+from dr_lib import collections, models, objectives, places, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
@@ -58,6 +58,11 @@ class Shape(NamedTuple):
     def encoding(self, length: int) -> float:
         """Operations of encoding one passage of a length: of the three parts of a training step the forward one."""
         return self.work(length) / 3 * length
+
+
+def in_shards(make: Callable[..., Stage], passages: int, each: float, family: str = "") -> list[Stage]:
+    """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the cost of a passage."""
+    return [make(rows=(first, end)).costs(each * (end - first), family) for first, end in retrieval.shards(passages)]
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ code that does its work; this file only connects the stages and can be read from
 here. Page of the book: ideas/pipeline.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from dr_lib import evaluation, materials, objectives, retrieval, tokens, training
 from dr_lib.collections import Collection, dialogue_file
 from dr_lib.errors import InputError
-from dr_lib.lab.base import Checkpoint, open_checkpoint, open_sample, open_writer
+from dr_lib.lab.base import Checkpoint, in_shards, open_checkpoint, open_sample, open_writer
 from dr_lib.lab.recipe import Recipe
 from dr_lib.models import EXTRA_FILE
 from dr_lib.places import find_file
@@ -246,15 +246,12 @@ class Pipeline:
     def vectors(self, retriever: Stage | Data, collection: Collection | None = None) -> list[Stage]:
         """Every passage as a vector of a retriever, in shards that can be made on several machines."""
         collection = collection or self.collection
-        parts = retrieval.shards(len(collection.passages))
-        options = [{"rows": rows, "dtype": self.recipe.evaluation.vector_type} for rows in parts]
+        count, dtype = len(collection.passages), self.recipe.evaluation.vector_type
         if isinstance(retriever, Data):
-            each, made = 1.0, [retrieval.given_vectors(retriever, collection, **one) for one in options]
-            family = Path(retriever.place).name
-        else:
-            made = [retrieval.vectors(retriever, self.passages(collection), **one) for one in options]
-            each, family = self.base.shape.encoding(self.recipe.passage_length), ""
-        return [one.costs(each * (end - first), family) for one, (first, end) in zip(made, parts, strict=True)]
+            make = partial(retrieval.given_vectors, retriever, collection, dtype=dtype)
+            return in_shards(make, count, 1.0, Path(retriever.place).name)
+        make = partial(retrieval.vectors, retriever, self.passages(collection), dtype=dtype)
+        return in_shards(make, count, self.base.shape.encoding(self.recipe.passage_length))
 
     def dense_run(self, retriever: Stage | Data, split: str, depth: int, collection: Collection | None = None) -> Stage:
         """The nearest passages of each query of a split."""

@@ -19,7 +19,7 @@ from dr_lib import places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, json_digest, read_json
-from dr_lib.lab.base import model_digest, open_checkpoint, open_collection, open_sample
+from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
 from dr_lib.models import open_encoder
@@ -201,15 +201,14 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
 
 def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
     """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
-    parts = retrieval.shards(len(collection.passages))
+    count = len(collection.passages)
     if not (folder / "dense.json").is_file():
-        given = retrieval.given(folder)
-        return [retrieval.given_vectors(given, collection, rows=(a, b)).costs(b - a, folder.name) for a, b in parts]
+        make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
+        return in_shards(make, count, 1.0, folder.name)
     checkpoint = open_checkpoint(str(folder))
     encoder = Data(str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")]))
-    passages = tokens.passage_tokens(collection, checkpoint.tokenizer)
-    each = checkpoint.shape.encoding(read_json(folder / "dense.json")["passage_length"])
-    return [retrieval.vectors(encoder, passages, rows=(a, b)).costs(each * (b - a)) for a, b in parts]
+    make = partial(retrieval.vectors, encoder, tokens.passage_tokens(collection, checkpoint.tokenizer))
+    return in_shards(make, count, checkpoint.shape.encoding(read_json(folder / "dense.json")["passage_length"]))
 
 
 def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:
