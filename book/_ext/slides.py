@@ -31,9 +31,9 @@ body { margin: 0; }
 section { box-sizing: border-box; min-height: 100vh; padding: 4vh 7vw; scroll-snap-align: start; break-after: page; }
 section { display: flex; flex-direction: column; justify-content: center; }
 h1 { font-size: 3rem; line-height: 1.15; } h2 { font-size: 2.2rem; margin: 0 0 1rem; } p { max-width: 60rem; margin: 0.4rem 0; }
-small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; } .dr-figure img { max-height: 62vh; width: auto; }
+small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; } .dr-figure svg { max-height: 62vh; width: auto; }
 section > * { max-width: 100%; box-sizing: border-box; } section { overflow: hidden; }
-.only-dark, figcaption, .headerlink, .eqno { display: none !important; } nav a { margin-right: 1.5rem; }
+figcaption, .headerlink, .eqno { display: none !important; } nav a { margin-right: 1.5rem; }
 """
 MOVE = """
 addEventListener("keydown", (event) => {

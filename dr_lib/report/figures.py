@@ -1,11 +1,11 @@
-"""One style for every figure: drawn twice, for light and for dark pages, with the same colours by role and by family.
+"""One style for every figure: the same colours by role and by family, on light and on dark pages.
 
-The page's style sheet shows the one that fits (classes ``only-light`` and ``only-dark``); in a plain notebook the light
-one is seen. Colours stay apart for readers with colour-vision deficiency and print well. A figure is made without
-pyplot; axes of one unit are shared, and legends are beside the curves.
+A figure is an SVG drawing inside the page. Its colours are variables that the page's style sheet sets, with the light
+ones where none is set, as in a plain notebook; its text is text, in the page's font. Colours stay apart for readers with
+colour-vision deficiency and print well. A figure is made without pyplot; axes of one unit are shared, and legends are
+beside the curves.
 """
 
-import base64
 import html
 import io
 import re
@@ -53,7 +53,7 @@ PANELS_A_ROW = 3
 
 
 class Palette(NamedTuple):
-    """Colours for one background: text, lines of the grid, what a paper printed, and series of our own."""
+    """Colours: of text, of lines of the grid, of what a paper printed, and of series of our own."""
 
     text: str
     grid: str
@@ -75,14 +75,16 @@ class Palette(NamedTuple):
         return {"color": self.series[number % 8], "linestyle": "-" if number < 8 else "--"}
 
 
-BRIGHT = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
-LIGHT = Palette("#24292f", "#d8dee4", "#6e7781", BRIGHT)
-PALE = ("#6cb6ff", "#f0965a", "#5ac48c", "#c297eb", "#e3b341", "#f07fb2", "#adb9c4", "#56c8d0")
-DARK = Palette("#e6edf3", "#3d444d", "#9aa4af", PALE)
+SERIES = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
+PALETTE = Palette("#24292f", "#d8dee4", "#6e7781", SERIES)
+VARIABLES = dict(zip([*PALETTE[:3], *SERIES], ["text", "grid", "paper", *(f"series-{n}" for n in range(1, 9))], strict=True))
+"""Colour -> the variable ``--dr-figure-...`` that a style sheet may set instead; book/_static/book.css does for dark pages."""
 LOOK = {"axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False}
 LOOK |= {"font.size": 10, "font.family": "sans-serif", "axes.titlesize": 10, "axes.titlelocation": "left"}
 LOOK |= {"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False, "legend.fontsize": 9}
-LOOK |= {"svg.fonttype": "path", "svg.hashsalt": "dr_lib"}  # with a salt of its own each drawing would have other ids
+LOOK |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), PALETTE.text)
+LOOK |= dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), PALETTE.grid)
+LOOK |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none") | {"svg.fonttype": "none"}
 
 
 def named(label: str) -> str:
@@ -113,33 +115,35 @@ def tick(label: str) -> str:
 
 
 def show(draw: Callable[[Palette], Figure], alt: str, *, leading: bool = False) -> HTML:
-    """Draw a figure for both backgrounds and return it as one piece of HTML.
+    """Draw a figure and return it as one piece of HTML.
 
     Args:
-        draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot.
+        draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot; another colour than the
+            palette's stays the same on dark pages.
         alt: what the figure shows, for readers who do not see it.
         leading: whether it is the page's result: the book then shows it at the top of the page.
 
     Returns:
-        HTML with two embedded SVG images; nothing is loaded from elsewhere.
+        HTML with an SVG drawing; nothing is loaded from elsewhere.
     """
-    text = html.escape(alt, quote=True)
-    images = "".join(
-        f'<img class="{name}"{hidden} alt="{text}" src="data:image/svg+xml;base64,{_svg(draw, palette)}">'
-        for name, hidden, palette in (("only-light", "", LIGHT), ("only-dark", ' style="display:none"', DARK))
-    )
-    return HTML(f'<div class="dr-figure{" dr-leading" if leading else ""}">{images}</div>')
+    drawing = f'<svg role="img" style="stroke-linejoin: round" aria-label="{html.escape(alt, quote=True)}"{_svg(draw, salt=alt)}'
+    return HTML(f'<div class="dr-figure{" dr-leading" if leading else ""}">{drawing}</div>')
 
 
-def _svg(draw: Callable[[Palette], Figure], palette: Palette) -> str:
-    text = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
-    grid = ("axes.edgecolor", "grid.color", "xtick.color", "ytick.color")
-    colours = dict.fromkeys(text, palette.text) | dict.fromkeys(grid, palette.grid)
-    colours |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none")
-    with mpl.rc_context(LOOK | colours):
-        buffer = io.BytesIO()
-        draw(palette).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return base64.b64encode(buffer.getvalue()).decode()
+def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
+    """A drawing from the attributes of its element on, for the inside of a page.
+
+    Matplotlib names shared parts by a digest of the salt and the part: with another salt for each figure no two figures of a
+    page refer to each other's, which a folded one would hide.
+    """
+    with mpl.rc_context(LOOK | {"svg.hashsalt": salt}):
+        buffer = io.StringIO()
+        draw(PALETTE).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    svg = buffer.getvalue().partition("<svg")[2]
+    svg = re.sub(r"<(metadata|style).*?</\1>|<!--.*?-->| id=\"[A-Za-z][\w.]*_\d+\"|rotate\(-0 [^)]*\)", "", svg, flags=re.DOTALL)
+    svg = re.sub(r" (d|x|y|transform)=\"[^\"]*\"", lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
+    svg = re.sub("|".join(VARIABLES), lambda found: f"var(--dr-figure-{VARIABLES[found[0]]}, {found[0]})", svg)
+    return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--dr-figure-font, sans-serif)", re.sub(r"\s*\n\s*", "\n", svg))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
 
 from dr_lib import objectives
-from dr_lib.report.figures import DARK, LIGHT
+from dr_lib.report.figures import PALETTE, VARIABLES
 
 BOOK = ROOT / "book"
 GENERATED = {"reference/claims", "reference/status", "reference/data", "reference/base-model", "teaching/routes"}
@@ -101,5 +101,9 @@ def test_every_verdict_has_a_badge():
 
 def test_style_sheet_and_figures_use_the_same_colours():
     light, dark = (BOOK / "_static" / "book.css").read_text().split('html[data-theme="dark"]', 1)
-    assert f"--dr-blue: {LIGHT.recorded}" in light and f"--dr-warm: {LIGHT.live}" in light
-    assert f"--dr-blue: {DARK.recorded}" in dark and f"--dr-warm: {DARK.live}" in dark
+    assert f"--dr-blue: {PALETTE.recorded}" in light and f"--dr-warm: {PALETTE.live}" in light
+    alone = (BOOK.parent / "dr_lib" / "report" / "page.html").read_text()
+    for name in VARIABLES.values():  # the same colours on dark pages of the book and on a page of its own
+        (colour,) = re.findall(rf"--dr-figure-{name}: (#[0-9a-f]{{6}});", dark)
+        assert f"--dr-figure-{name}: {colour};" in alone
+    assert re.findall(r"--dr-blue: (#\w+)", dark) == re.findall(r"--dr-figure-series-1: (#\w+)", dark)

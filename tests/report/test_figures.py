@@ -1,5 +1,8 @@
 """Figures: names in place of code words, colours by family, axes of one unit shared, every value in words."""
 
+import re
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -7,16 +10,16 @@ from matplotlib.colors import to_hex
 from dr_lib import objectives
 from dr_lib.evaluation import Interval
 from dr_lib.report import Series, curves, figures, intervals, logged, named, slopes, training_curves
-from dr_lib.report.figures import DARK, FAMILIES, LIGHT, NAMES, family, tick
+from dr_lib.report.figures import FAMILIES, NAMES, PALETTE, family, tick
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are made, for light and for dark, in place of their SVG."""
+    """The figures that are made, in place of their SVG."""
     made = []
 
-    def keep(draw, palette):
-        made.append(draw(palette))
+    def keep(draw, salt):
+        made.append(draw(PALETTE))
         return ""
 
     monkeypatch.setattr(figures, "_svg", keep)
@@ -48,19 +51,18 @@ def test_panels_of_one_unit_share_their_axis_and_others_do_not(drawn):
 
 def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn):
     intervals([Series("recorded", "recorded", points(simlm=30, ict=20, none=10), "%")], ["simlm", "ict", "none"], alt="x")
-    light, dark = drawn
-    words = [text.get_text() for text in light.legends[0].get_texts()]
+    (figure,) = drawn
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == [name for name in FAMILIES if name != "masked words alone"]
-    colours = [to_hex(line.get_color()) for line in light.axes[0].lines[1::2]]
-    assert colours == [LIGHT.series[0], LIGHT.series[1], LIGHT.paper]
-    assert to_hex(dark.axes[0].lines[0].get_color()) == DARK.series[0]
-    assert [text.get_text() for text in light.axes[0].get_yticklabels()] == ["no pre-training", "ICT", "SimLM"]
+    colours = [to_hex(line.get_color()) for line in figure.axes[0].lines[1::2]]
+    assert colours == [PALETTE.series[0], PALETTE.series[1], PALETTE.paper]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["no pre-training", "ICT", "SimLM"]
 
 
 def test_rates_have_the_colour_of_their_source(drawn):
     labels = ["30% / 50%", "no pre-training", "masked LM"]
     intervals([Series("live", "live", dict.fromkeys(labels, Interval(1, 0, 2)), "%")], labels, alt="x")
-    assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {LIGHT.live} and not drawn[0].legends
+    assert {to_hex(line.get_color()) for line in drawn[0].axes[0].lines} == {PALETTE.live} and not drawn[0].legends
 
 
 def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
@@ -69,7 +71,7 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     lines = [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines]
     assert lines == [(2, 0), (1, 1), (0, 2)] and "dr-leading" in html
     colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
-    assert colours == [LIGHT.live, LIGHT.paper, LIGHT.recorded]
+    assert colours == [PALETTE.live, PALETTE.paper, PALETTE.recorded]
     assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
     assert slopes(*sides, ["a", "unknown"]).data == ""
 
@@ -78,10 +80,22 @@ def test_a_figure_without_points_is_nothing():
     assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
 
 
-def test_a_figure_is_embedded_for_both_backgrounds_with_its_words_escaped():
-    html = curves({"<$a$>": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt="<b>").data
-    assert html.count("data:image/svg+xml;base64,") == 2 and "only-dark" in html and "<b>" not in html
+def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_escaped():
+    html = curves({"<$a$>": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt='<b>"').data
+    assert html.count("<svg") == html.count("</svg>") == 1 and "<b>" not in html and 'aria-label="&lt;b&gt;&quot;"' in html
+    assert ">step</text>" in html and "&lt;$a$&gt;" in html, "text is text"
+    bare = re.sub(r"var\(--dr-figure-[a-z0-9-]+, #[0-9a-f]{6}\)", "", html)
+    assert not re.search(r"#[0-9a-f]{6}\b|metadata|<style", bare)
+    assert html.count("var(--dr-figure-series-1, #0a5fb4)") >= 2, "the curve and its mark in the legend"
+    ElementTree.fromstring(html.replace("<$a$>", ""))
     assert tick("$x$ " + "long" * 20).startswith(r"\$x\$ ") and len(tick("long" * 20)) == 40
+
+
+def test_drawings_of_one_page_share_no_ids():
+    """A reference into a drawing that is folded away shows nothing."""
+    lines = {"a": ([1, 2], [3.0, 2.0])}
+    one, two = ({*re.findall(r' id="([^"]+)"', curves(lines, x="x", y="y", alt=alt).data)} for alt in "ab")
+    assert one and not one & two
 
 
 def test_the_same_figure_has_the_same_bytes():
