@@ -1,8 +1,8 @@
 """The certainty of a difference: intervals and tests on paired per-query differences, over seeds.
 
-All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two configurations, paired). Seeds
-are averaged for each query first, so the queries are what is drawn from; a new seed is not a new query. Drawing the
-seeds as well (`resample_seeds`) widens the interval by what another training run might bring.
+All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two configurations, paired). A new seed
+is not a new query: intervals draw queries and then seeds, so that of several seeds they also cover what another training
+might bring; flips of sign and equivalence average the seeds of a query first.
 Page of the book: ideas/statistics.
 """
 
@@ -86,9 +86,7 @@ def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
     return np.stack(columns)
 
 
-def bootstrap_interval(
-    differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0, level: float = 0.95, resample_seeds: bool = False
-) -> Interval:
+def bootstrap_interval(differences: np.ndarray, *, draws: int = DRAWS, seed: int = 0, level: float = 0.95) -> Interval:
     """Percentile bootstrap interval of a mean over queries.
 
     Args:
@@ -96,7 +94,6 @@ def bootstrap_interval(
         draws: number of resamples.
         seed: of the resampling; equal input gives an equal interval.
         level: confidence, in (0, 1).
-        resample_seeds: draw the seeds too, as a second level.
 
     Raises:
         InputError: nothing given, or a value that is not a number.
@@ -106,14 +103,14 @@ def bootstrap_interval(
         >>> interval.mean, interval.low, interval.high
         (0.75, 0.25, 1.0)
     """
-    return bootstrap_intervals([differences], draws=draws, seed=seed, level=level, resample_seeds=resample_seeds)[0]
+    return bootstrap_intervals([differences], draws=draws, seed=seed, level=level)[0]
 
 
 def bootstrap_intervals(
-    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95, resample_seeds: bool = False
+    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
 ) -> list[Interval]:
     """`bootstrap_interval` of several differences on the same queries, for little more than the price of one."""
-    means = bootstrap_means(differences, draws=draws, seed=seed, resample_seeds=resample_seeds)
+    means = bootstrap_means(differences, draws=draws, seed=seed)
     return [interval_of(float(np.mean(own, dtype=np.float64)), drawn, level) for own, drawn in zip(differences, means, strict=True)]
 
 
@@ -122,10 +119,8 @@ def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval
     return Interval(mean, *map(float, np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])), level)
 
 
-def bootstrap_means(
-    differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, resample_seeds: bool = False
-) -> list[np.ndarray]:
-    """Means `[draws]` float64 of resamples of the queries, those of one draw the same for all differences given."""
+def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
+    """Means `[draws]` float64 of resamples of queries and seeds; the queries of one draw are the same for all given."""
     seeded = _seeded(differences)
     queries = seeded[0].shape[1]
     columns = np.concatenate(seeded).T
@@ -137,7 +132,7 @@ def bootstrap_means(
         for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
             chosen, seeds = by_seed[:, start:stop], stop - start
             centre = chosen.mean(axis=1)
-            if resample_seeds and seeds > 1:
+            if seeds > 1:
                 # The spread among resamples of so few is too small by (seeds - 1) / seeds: widen their deviations.
                 again = np.take_along_axis(chosen, seed_rng.integers(0, seeds, chosen.shape), axis=1).mean(axis=1)
                 centre = centre + np.sqrt(seeds / (seeds - 1)) * (again - centre)
@@ -167,6 +162,29 @@ def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS
     for _, signs in _drawn(_signs, draws, len(columns), seed):
         far += (np.abs(signs.astype(np.float64) @ columns) >= observed).sum(axis=0)
     return [(1 + int(count)) / (1 + draws) for count in far]
+
+
+def paired_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
+    """Two-sided p-values of mean differences: of flips of sign and, over several seeds, of resamples the larger.
+
+    Flips know nothing of the spread from seed to seed, resamples do.
+
+    Args:
+        differences, draws, seed: as of `randomisation_tests`.
+    """
+    p_values = randomisation_tests(differences, draws=draws, seed=seed)
+    many = [number for number, own in enumerate(differences) if np.ndim(own) > 1 and len(own) > 1]
+    means = bootstrap_means([differences[number] for number in many], draws=draws, seed=seed) if many else []
+    for number, drawn in zip(many, means, strict=True):
+        p_values[number] = max(p_values[number], crossing(float(np.mean(differences[number])), drawn))
+    return p_values
+
+
+def crossing(mean: float, drawn: np.ndarray, low: float = 0.0, high: float = np.inf) -> float:
+    """Twice the share of resamples `[draws]` on the other side of a border of (low, high) than the mean itself."""
+    inside = (drawn > low) & (drawn < high)
+    other = ~inside if low < mean < high else inside
+    return min(1.0, 2 * (1 + int(other.sum())) / (1 + len(drawn)))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -219,7 +237,7 @@ def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05
     """Two one-sided t-tests (Schuirmann 1987): whether a mean difference lies within a margin on either side of 0.
 
     Args:
-        differences: `[queries]` or `[seeds, queries]`, at least two queries.
+        differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0 and 1.
         margin: the largest difference that does not matter, above 0, in the unit of the differences.
         alpha: level of each test.
 
@@ -237,11 +255,14 @@ def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
     if not margin > 0:
         raise InputError(f"the margin is {margin}", where="margin", fix="Give a number above 0.")
-    mean, error, freedom = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1
+    queries, mean, error = len(values), float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
     if error == 0:
-        return Interval(mean, mean, mean, 1 - 2 * alpha), float(abs(mean) >= margin)
-    reach = float(stats.t.ppf(1 - alpha, freedom)) * error
-    p = float(stats.t.sf((margin - abs(mean)) / error, freedom))  # the larger p is that of the nearer margin
+        # All queries agree. So would they with probability (1 - share) ** queries if a share of all queries differed, by 1
+        # at most: without this, two queries that agree would prove as much as two thousand.
+        reach, beyond = 1 - alpha ** (1 / queries), min(max(margin - abs(mean), 0.0), 1.0)
+        return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), (1 - beyond) ** queries
+    reach = float(stats.t.ppf(1 - alpha, queries - 1)) * error
+    p = float(stats.t.sf((margin - abs(mean)) / error, queries - 1))  # the larger p is that of the nearer margin
     return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), p
 
 

@@ -32,6 +32,7 @@ from dr_lib.evaluation.statistics import (
     Interval,
     aligned,
     bootstrap_means,
+    crossing,
     holm,
     interval_of,
     paired_difference,
@@ -251,7 +252,7 @@ def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
     won, mean = np.zeros(draws), 0.0
     for place, runs in enumerate(places.values()):
         values = [aligned(runs[row], runs[check.rows[0]][0], check.measure) for row in check.rows]
-        drawn = np.stack(bootstrap_means(values, draws=draws, seed=place, resample_seeds=True))
+        drawn = np.stack(bootstrap_means(values, draws=draws, seed=place))
         won += (drawn.argmax(axis=0) == 0) / len(places)
         mean += (np.argmax([one.mean() for one in values]) == 0) / len(places)
     others = f"the others on {check.low:g} % of {len(places)} collections"
@@ -266,12 +267,12 @@ def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: i
             one.mean += weight * float(values.mean())
             shared[place, values.shape[1]].append((one, weight, values))
     for (place, _), found in shared.items():
-        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place, resample_seeds=True)
+        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place)
         for (one, weight, _), drawn in zip(found, means, strict=True):
             one.draws = weight * drawn + (0 if one.draws is None else one.draws)
     for one in statistics:
         one.draws = one.draws + _unseen(one, draws)
-    p_values = [_p_value(one) for one in statistics]
+    p_values = [crossing(one.mean, one.draws, one.low, one.high) for one in statistics]
     for size in {one.flipped.shape[1] for one in statistics if one.flipped is not None} - {1}:  # a size has no flips
         chosen = [n for n, one in enumerate(statistics) if one.flipped is not None and one.flipped.shape[1] == size]
         tests = randomisation_tests([statistics[n].flipped for n in chosen], draws=draws)
@@ -298,13 +299,6 @@ def _unseen(one: _Statistic, draws: int) -> np.ndarray | float:
         return 0.0
     rng, queries = np.random.default_rng(0), min(values.shape[1] for *_, values in one.parts)
     return rng.choice([-1.0, 1.0], draws) * rng.beta(1, queries, draws)
-
-
-def _p_value(one: _Statistic) -> float:
-    """Twice the share of resamples on the other side of the range's border than the number itself."""
-    inside = (one.draws > one.low) & (one.draws < one.high)
-    other = ~inside if one.low < one.mean < one.high else inside
-    return min(1.0, 2 * (1 + int(other.sum())) / (1 + len(one.draws)))
 
 
 def _join(states: Sequence[State], whole: bool) -> State:

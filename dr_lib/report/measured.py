@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import Interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
+from dr_lib.evaluation import Interval, bootstrap_intervals, holm, paired_tests, smallest_detectable_difference
 from dr_lib.lab import SCALES, Record, load_records, recorded_folder
 from dr_lib.lab.records import grouped
 
@@ -103,8 +103,8 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """p-value of each pair that was run: randomisation test of the paired difference, with Holm's correction."""
-    return _of_pairs(pairs, runs, measure, lambda columns: map(float, holm(randomisation_tests(columns))))
+    """p-value of each pair that was run: its paired difference over queries and seeds, with Holm's correction."""
+    return _of_pairs(pairs, runs, measure, lambda columns: map(float, holm(paired_tests(columns))))
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:

@@ -12,10 +12,11 @@ from dr_lib.evaluation import (
     bootstrap_interval,
     bootstrap_intervals,
     holm,
+    paired_tests,
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.evaluation.statistics import bootstrap_means
+from dr_lib.evaluation.statistics import bootstrap_means, crossing
 
 
 def one_test(values: np.ndarray, **options) -> float:
@@ -72,26 +73,18 @@ def test_draws_that_are_kept_and_draws_that_are_not_are_the_same(monkeypatch):
     assert (bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)) == kept
 
 
-@pytest.mark.parametrize("resample_seeds", [False, True])
-def test_several_intervals_equal_single_ones(resample_seeds):
+def test_several_intervals_equal_single_ones():
     several = [differences(90, seed=s).reshape(3, 30) for s in range(4)] + [differences(30)]
-    together = bootstrap_intervals(several, draws=800, resample_seeds=resample_seeds)
+    together = bootstrap_intervals(several, draws=800)
     for own, interval in zip(several, together, strict=True):
-        alone = bootstrap_interval(own, draws=800, resample_seeds=resample_seeds)
+        alone = bootstrap_interval(own, draws=800)
         assert (interval.low, interval.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
-
-
-def test_seeds_are_averaged_before_queries_are_drawn():
-    values = differences(90).reshape(3, 30)
-    ours, mean = bootstrap_interval(values), bootstrap_interval(values.mean(axis=0))
-    assert (ours.mean, ours.low, ours.high) == pytest.approx((mean.mean, mean.low, mean.high), abs=1e-12)
 
 
 def test_drawing_seeds_widens_the_interval_by_the_seeds_spread():
     seeds = np.array([-1.0, 0.0, 1.0])
     values = np.repeat(seeds[:, None], 50, axis=1)
-    assert bootstrap_interval(values).low == pytest.approx(0)
-    two_levels = bootstrap_interval(values, resample_seeds=True, draws=40_000, level=0.9)
+    two_levels = bootstrap_interval(values, draws=40_000, level=0.9)
     means = [np.mean(drawn) * np.sqrt(3 / 2) for drawn in product(seeds, repeat=3)]
     expected = np.quantile(means, [0.05, 0.95], method="inverted_cdf")
     assert (two_levels.low, two_levels.high) == pytest.approx(expected, abs=1e-9)
@@ -101,7 +94,7 @@ def test_drawing_seeds_widens_the_interval_by_the_seeds_spread():
 def test_resamples_of_seeds_have_the_textbook_standard_error(seeds):
     """Standard error of a mean of so many seeds, s / sqrt(n), whose queries all agree."""
     levels = np.random.default_rng(seeds).standard_normal(seeds)
-    found = bootstrap_means([np.repeat(levels[:, None], 20, axis=1)], draws=40_000, resample_seeds=True)[0]
+    found = bootstrap_means([np.repeat(levels[:, None], 20, axis=1)], draws=40_000)[0]
     assert found.std() == pytest.approx(levels.std(ddof=1) / np.sqrt(seeds), rel=0.02)
 
 
@@ -112,8 +105,30 @@ def test_intervals_over_queries_and_seeds_agree_with_scipy_level_by_level(seed):
     theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
     spread = values.std() / np.sqrt(len(values))
     for given in (values, np.stack([values] * 3)):
-        ours = bootstrap_interval(given, draws=20_000, resample_seeds=True)
+        ours = bootstrap_interval(given, draws=20_000)
         assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.06 * spread)
+
+
+def test_a_difference_that_one_seed_makes_is_not_established():
+    """One of two trainings is far ahead on every query, the other is not: flips alone would call that certain."""
+    values = np.stack([np.full(200, 0.1), np.full(200, -0.01)]) + differences(400, seed=1).reshape(2, 200) / 100
+    assert randomisation_tests([values])[0] < 0.001 and paired_tests([values])[0] > 0.05
+    interval = bootstrap_interval(values)
+    assert interval.low < 0 < interval.high
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_interval_and_test_agree_on_the_side_of_zero(seed):
+    values = differences(120, shift=seed / 60, seed=seed).reshape(2, 60)
+    interval, (p,) = bootstrap_interval(values), paired_tests([values])
+    assert p >= 0.05 or not interval.low <= 0 <= interval.high
+
+
+def test_crossing_counts_the_resamples_beyond_the_nearer_border():
+    drawn = np.array([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0, 5.0])
+    assert crossing(1.8, drawn) == 2 * (1 + 2) / 10
+    assert crossing(-0.1, drawn) == 1.0
+    assert crossing(2.5, drawn, -3, 4.5) == 2 * (1 + 1) / 10
 
 
 def test_randomisation_agrees_with_scipy():
@@ -197,10 +212,10 @@ def test_collections_of_one_size_do_not_share_their_draws():
     assert (both.mean.high - both.mean.low) == pytest.approx((one.mean.high - one.mean.low) / np.sqrt(2), rel=0.05)
 
 
-def test_an_average_takes_the_mean_over_seeds_first():
-    seeds = np.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
-    found = average_interval({"a": seeds})
-    assert [found.mean.low, found.mean.high] == pytest.approx([0.5, 0.5])
+def test_seeds_that_agree_average_as_one():
+    own = differences(40)
+    one, three = (average_interval({"a": given, "b": differences(20, seed=1)}).mean for given in (own, np.stack([own] * 3)))
+    assert (three.mean, three.low, three.high) == pytest.approx((one.mean, one.low, one.high), abs=1e-12)
 
 
 def test_an_average_of_nothing_is_refused():

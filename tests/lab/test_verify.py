@@ -56,9 +56,16 @@ def test_differences_on_the_margin_pass_as_often_as_the_level_says():
 
 
 def test_p_and_interval_agree():
-    for seed in range(20):
-        interval, p = equivalence_test(np.random.default_rng(seed).normal(0, 0.1, 80), margin=0.02)
+    given = [np.random.default_rng(seed).normal(0, 0.1, 80) for seed in range(20)]
+    for values in [*given, *(np.full(n, mean) for n in (2, 43, 148, 149, 500) for mean in (0.0, 0.019, 0.03))]:
+        interval, p = equivalence_test(values, margin=0.02)
         assert (p < 0.05) is (interval.low > -0.02 and interval.high < 0.02)
+
+
+@pytest.mark.parametrize(("queries", "enough"), [(2, False), (148, False), (149, True)])
+def test_queries_that_all_agree_prove_as_much_as_they_are(queries, enough):
+    """0.98 ** 149 is below 0.05, 0.98 ** 148 is not: so many have to agree before two points are ruled out."""
+    assert (equivalence_test(np.zeros(queries), margin=0.02)[1] < 0.05) is enough
 
 
 def test_a_run_is_rebuilt_from_its_record(own_recipe, tmp_path, monkeypatch, capsys):
