@@ -29,7 +29,6 @@ from dr_lib.evaluation.statistics import (
     equivalence_test,
     holm,
     paired_difference,
-    paired_tests,
     randomisation_tests,
     smallest_detectable_difference,
 )

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib.collections import read_lines
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
-from dr_lib.evaluation.statistics import Interval, interval_of
+from dr_lib.evaluation.statistics import Interval, interval_of, seed_moves
 from dr_lib.models import first_states, load_masked_lm
 from dr_lib.places import find_data
 from dr_lib.settings import Settings
@@ -334,7 +334,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95) -> Interval:
-    """A measure of one configuration and its bootstrap interval over rows.
+    """A measure of one configuration and its bootstrap interval over rows and seeds.
 
     Such a measure is no mean over rows, so each resample of the rows is measured anew.
 
@@ -364,16 +364,22 @@ def measure_difference(
 def difference_draws(
     first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0
 ) -> tuple[float, np.ndarray]:
-    """First minus second configuration (or the first alone), and the same on resampled rows `[draws]`."""
-    actual = [run.per_query("actual") for run in (*first, *second)]
-    if not actual or any(not np.array_equal(one, actual[0]) for one in actual):
+    """First minus second configuration (or the first alone), and the same on resampled rows and over seeds `[draws]`."""
+    columns = [(run.per_query("predicted"), run.per_query("actual")) for run in (*first, *second)]
+    if not columns or any(not np.array_equal(actual, columns[0][1]) for _, actual in columns):
         raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
 
-    def value(rows: np.ndarray) -> float:
-        return _mean(first, name, rows) - (_mean(second, name, rows) if second else 0.0)
+    def values(rows: np.ndarray) -> list[float]:
+        return [MEASURES[name](predicted[rows], actual[rows]) for predicted, actual in columns]
 
-    rng, rows = np.random.default_rng(seed), len(actual[0])
-    return value(np.arange(rows)), np.array([value(rng.integers(0, rows, rows)) for _ in range(draws)])
+    rng, rows = np.random.default_rng(seed), len(columns[0][1])
+    drawn = np.array([values(rng.integers(0, rows, rows)) for _ in range(draws)])
+    whole = np.array(values(np.arange(rows)))
+    sides = [slice(len(first)), slice(len(first), None)][: 2 if second else 1]
+    moves = seed_moves([whole[side] for side in sides], draws)
+    moved = [drawn[:, side].mean(axis=1) + move for side, move in zip(sides, moves, strict=True)]
+    mean = whole[sides[0]].mean() - (whole[sides[1]].mean() if second else 0.0)
+    return float(mean), moved[0] - (moved[1] if second else 0.0)
 
 
 def _column(header: list[str], names: tuple[str, ...], path: Path) -> int:
@@ -410,9 +416,3 @@ def _batches(store: TokenStore, split: NluSplit, batch_rows: int, max_length: in
         return NluBatch(store.batch(rows, max_length=max_length, title="pair"), torch.from_numpy(targets[rows]))
 
     return batch
-
-
-def _mean(runs: Sequence[Scores], name: str, rows: np.ndarray) -> float:
-    """Mean over seeds of the measure on some rows."""
-    columns = [(run.per_query("predicted")[rows], run.per_query("actual")[rows]) for run in runs]
-    return float(np.mean([MEASURES[name](*pair) for pair in columns]))

@@ -1,8 +1,8 @@
 """The certainty of a difference: intervals and tests on paired per-query differences, over seeds.
 
 All take differences `[queries]` (one run each) or `[seeds, queries]` (the seeds of two configurations, paired). A new seed
-is not a new query: intervals draw queries and then seeds, so that of several seeds they also cover what another training
-might bring; flips of sign and equivalence average the seeds of a query first.
+is not a new query: intervals draw queries and then move by the spread of the seeds (`seed_moves`), so that of several
+seeds they also cover what another training might bring; flips of sign and equivalence average the seeds of a query first.
 Page of the book: ideas/statistics.
 """
 
@@ -19,6 +19,8 @@ from dr_lib.evaluation.measures import Scores
 
 DRAWS = 10_000
 AT_ONCE = 1 << 22
+FEW = 5
+"""Fewer queries than these that differ from the rest say little of how far others may differ."""
 KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -120,24 +122,40 @@ def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval
 
 
 def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
-    """Means `[draws]` float64 of resamples of queries and seeds; the queries of one draw are the same for all given."""
+    """Means `[draws]` float64 of resamples of queries, those of one draw the same for all given, moved as `seed_moves` says."""
     seeded = _seeded(differences)
     queries = seeded[0].shape[1]
     columns = np.concatenate(seeded).T
     ends = np.cumsum([0, *map(len, seeded)])
-    seed_rngs = [np.random.default_rng([seed, 1]) for _ in seeded]
+    moves = seed_moves([own.mean(axis=1) for own in seeded], draws)
     means = [np.empty(draws) for _ in seeded]
     for part, counts in _drawn(_resamples, draws, queries, seed):
         by_seed = counts / queries @ columns
-        for out, start, stop, seed_rng in zip(means, ends[:-1], ends[1:], seed_rngs, strict=True):
-            chosen, seeds = by_seed[:, start:stop], stop - start
-            centre = chosen.mean(axis=1)
-            if seeds > 1:
-                # The spread among resamples of so few is too small by (seeds - 1) / seeds: widen their deviations.
-                again = np.take_along_axis(chosen, seed_rng.integers(0, seeds, chosen.shape), axis=1).mean(axis=1)
-                centre = centre + np.sqrt(seeds / (seeds - 1)) * (again - centre)
-            out[part] = centre
+        for out, start, stop, moved in zip(means, ends[:-1], ends[1:], moves, strict=True):
+            out[part] = by_seed[:, start:stop].mean(axis=1) + moved[part]
     return means
+
+
+def seed_moves(means: Sequence[np.ndarray], draws: int) -> list[np.ndarray]:
+    """How far other seeds might have moved the means of some configurations: `[draws]` for each.
+
+    The spread from seed to seed is taken to be the same for all configurations given, so that two seeds of six rows say as
+    much of it as seven seeds of one. The moves of a mean of n seeds are that spread over sqrt(n) times draws from Student's
+    t distribution, with the degrees of freedom that the spread rests on: resamples of two or three values would be too
+    narrow by far. A seed is one training, whatever it is measured on: equal configurations get equal draws in every call.
+
+    Args:
+        means: `[seeds]` of each configuration; of one seed there is nothing to say, and nothing moves.
+        draws: how many.
+    """
+    known = {tuple(own) for own in means if len(own) > 1}
+    freedom = sum(len(own) - 1 for own in known)
+    if not freedom:
+        return [np.zeros(draws)] * len(means)
+    rng, squares = np.random.default_rng(0), sum(len(own) * np.var(own) for own in known)
+    spread = np.sqrt(squares / rng.chisquare(freedom, draws))
+    moves = [rng.standard_normal(draws) * spread for _ in means]
+    return [move / np.sqrt(len(own)) if len(own) > 1 else 0 * move for own, move in zip(means, moves, strict=True)]
 
 
 def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
@@ -162,22 +180,6 @@ def randomisation_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS
     for _, signs in _drawn(_signs, draws, len(columns), seed):
         far += (np.abs(signs.astype(np.float64) @ columns) >= observed).sum(axis=0)
     return [(1 + int(count)) / (1 + draws) for count in far]
-
-
-def paired_tests(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[float]:
-    """Two-sided p-values of mean differences: of flips of sign and, over several seeds, of resamples the larger.
-
-    Flips know nothing of the spread from seed to seed, resamples do.
-
-    Args:
-        differences, draws, seed: as of `randomisation_tests`.
-    """
-    p_values = randomisation_tests(differences, draws=draws, seed=seed)
-    many = [number for number, own in enumerate(differences) if np.ndim(own) > 1 and len(own) > 1]
-    means = bootstrap_means([differences[number] for number in many], draws=draws, seed=seed) if many else []
-    for number, drawn in zip(many, means, strict=True):
-        p_values[number] = max(p_values[number], crossing(float(np.mean(differences[number])), drawn))
-    return p_values
 
 
 def crossing(mean: float, drawn: np.ndarray, low: float = 0.0, high: float = np.inf) -> float:
@@ -216,7 +218,7 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
     "inconclusive" says nothing about it.
 
     Args:
-        differences: `[queries]` or `[seeds, queries]`, at least two queries.
+        differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0 and 1.
         power: chance to find it, in [0, 1].
         alpha: level of the test, in [0, 1].
 
@@ -230,7 +232,8 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
     variance = values.mean(axis=0).var(ddof=1) / queries
     variance += values.mean(axis=1).var(ddof=1) / seeds if seeds > 1 else 0.0
-    return float((stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * np.sqrt(variance))
+    found = float((stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * np.sqrt(variance))
+    return found or 1 - alpha ** (1 / queries)  # all agree: what so many queries cannot rule out, as in `equivalence_test`
 
 
 def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05) -> tuple[Interval, float]:
@@ -256,14 +259,19 @@ def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05
     if not margin > 0:
         raise InputError(f"the margin is {margin}", where="margin", fix="Give a number above 0.")
     queries, mean, error = len(values), float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-    if error == 0:
-        # All queries agree. So would they with probability (1 - share) ** queries if a share of all queries differed, by 1
-        # at most: without this, two queries that agree would prove as much as two thousand.
-        reach, beyond = 1 - alpha ** (1 / queries), min(max(margin - abs(mean), 0.0), 1.0)
-        return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), (1 - beyond) ** queries
-    reach = float(stats.t.ppf(1 - alpha, queries - 1)) * error
-    p = float(stats.t.sf((margin - abs(mean)) / error, queries - 1))  # the larger p is that of the nearer margin
-    return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), p
+    reach, unseen = float(stats.t.ppf(1 - alpha, queries - 1)) * error, 0.0
+    p = float(stats.t.sf((margin - abs(mean)) / error, queries - 1)) if error else float(abs(mean) >= margin)
+    if odd_ones(values) < FEW:
+        # What so few cannot show: a share of all queries may differ by 1 and none of these be among them, with probability
+        # (1 - share) ** queries. Without this, two queries that agree would prove as much as two thousand.
+        unseen = (1 - min(max(margin - abs(mean), 0.0), 1.0)) ** queries
+        reach = max(reach, 1 - alpha ** (1 / queries))
+    return Interval(mean, mean - reach, mean + reach, 1 - 2 * alpha), max(p, unseen)  # the larger p is that of the nearer margin
+
+
+def odd_ones(values: np.ndarray) -> int:
+    """How many of `[queries]` values are another one than the most frequent."""
+    return len(values) - int(np.unique(values.round(9), return_counts=True)[1].max())
 
 
 @dataclass(frozen=True)

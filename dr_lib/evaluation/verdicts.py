@@ -29,12 +29,14 @@ from dr_lib.evaluation.nlu import difference_draws
 from dr_lib.evaluation.papers import Check, Claim
 from dr_lib.evaluation.statistics import (
     DRAWS,
+    FEW,
     Interval,
     aligned,
     bootstrap_means,
     crossing,
     holm,
     interval_of,
+    odd_ones,
     paired_difference,
     randomisation_tests,
 )
@@ -59,6 +61,7 @@ class PairResult:
         p_holm: corrected p-value.
         detectable: smallest difference found with power 0.8.
         state: of this comparison alone, however many seeds there are.
+        relation: what the claim says of the two: the first "over" the second, "level with" it, or "within" a range.
     """
 
     better: str
@@ -68,6 +71,12 @@ class PairResult:
     p_holm: float
     detectable: float
     state: State
+    relation: str = "over"
+
+    @property
+    def said(self) -> str:
+        """The comparison in words."""
+        return f"{self.better} {self.relation} {self.worse}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class _Statistic:
         parts: place, weight and values `[seeds, queries]` of each mean; what is in one place shares its resamples.
         low, high: the range.
         flipped: `[seeds, queries]` differences of two systems that may be swapped on any query; else None.
+        relation: as of `PairResult`.
         mean, draws: the number, and what resamples make of it; filled in later.
     """
 
@@ -120,6 +130,7 @@ class _Statistic:
     low: float = 0.0
     high: float = np.inf
     flipped: np.ndarray | None = None
+    relation: str = "over"
     mean: float = 0.0
     draws: np.ndarray | None = None
 
@@ -211,13 +222,15 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
     width, name, rows = check.width / 100, check.measure, check.rows
     if check.kind == "within":
         own = _Statistic(rows[0], f"{check.low:g} to {check.high:g}", name, low=check.low / 100, high=check.high / 100)
+        own.relation = "within"
         for place, runs in enumerate(places.values()):
-            own.parts.append((place, 1 / len(places), aligned(runs[rows[0]], runs[rows[0]][0], name)))
+            own.parts += _parts(runs[rows[0]], runs[rows[0]], name, place, 1 / len(places))
         return own
     if check.kind == "wins":
         return _wins(check, places, draws)
     better, worse = rows
     one = _Statistic(better, worse, name, low=-width, high=width if check.kind == "equal" else np.inf)
+    one.relation = "level with" if check.kind == "equal" else "over"
     for place, runs in enumerate(places.values()):
         first, second = runs[better], runs[worse]
         if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
@@ -227,14 +240,31 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
             one.mean, one.draws = sign * mean, sign * drawn
         elif check.paired:
             # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
-            one.parts += [(place, sign / len(places), aligned(first, first[0], name))]
-            one.parts += [(place, -sign / len(places), aligned(second, first[0], name))]
-            one.flipped = paired_difference(first, second, name)
+            one.parts += _parts(first, first, name, place, sign / len(places))
+            one.parts += _parts(second, first, name, place, -sign / len(places))
+            one.flipped = paired_difference(first, second, name) if _asked_alike(first) and _asked_alike(second) else None
         else:
-            one.parts += [(0, sign, aligned(first, first[0], name)), (1, -sign, aligned(second, second[0], name))]
+            one.parts += _parts(first, first, name, 0, sign) + _parts(second, second, name, 1, -sign)
     if len(places) > 1 or check.kind == "equal" or width:
         one.flipped = None
     return one
+
+
+def _parts(
+    runs: Sequence[Scores], like: Sequence[Scores], measure: str, place: int, weight: float
+) -> list[tuple[int, float, np.ndarray]]:
+    """The mean over some seeds as parts of a number: one part, or one a seed where each has queries of its own.
+
+    Values stand in the order of the other side's queries, so that both sides resample the same ones.
+    """
+    if _asked_alike(runs):
+        return [(place, weight, aligned(runs, like[0], measure))]
+    others = [*like, *runs[len(like) :]]
+    return [(place + 1000 * n, weight / len(runs), aligned([run], others[n], measure)) for n, run in enumerate(runs)]
+
+
+def _asked_alike(runs: Sequence[Scores]) -> bool:
+    return all(set(run.query_ids) == set(runs[0].query_ids) for run in runs)
 
 
 def _mean(run: Scores, measure: str) -> float:
@@ -253,20 +283,20 @@ def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
     for place, runs in enumerate(places.values()):
         values = [aligned(runs[row], runs[check.rows[0]][0], check.measure) for row in check.rows]
         drawn = np.stack(bootstrap_means(values, draws=draws, seed=place))
-        won += (drawn.argmax(axis=0) == 0) / len(places)
-        mean += (np.argmax([one.mean() for one in values]) == 0) / len(places)
+        won += (drawn[0] > drawn[1:].max(axis=0)) / len(places)  # level is not won
+        mean += (values[0].mean() > max(one.mean() for one in values[1:])) / len(places)
     others = f"the others on {check.low:g} % of {len(places)} collections"
-    return _Statistic(check.rows[0], others, check.measure, [], check.low / 100 - 1e-9, np.inf, None, mean, won)
+    return _Statistic(check.rows[0], others, check.measure, low=check.low / 100 - 1e-9, mean=mean, draws=won)
 
 
 def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: int) -> tuple[PairResult, ...]:
     """Intervals, corrected p-values and states of some numbers, which are of a family of so many."""
-    shared: dict[tuple[int, int], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
+    shared: dict[tuple[int, int, str], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
     for one in statistics:
         for place, weight, values in one.parts:
             one.mean += weight * float(values.mean())
-            shared[place, values.shape[1]].append((one, weight, values))
-    for (place, _), found in shared.items():
+            shared[place, values.shape[1], str(one.measure)].append((one, weight, values))
+    for (place, *_), found in shared.items():
         means = bootstrap_means([values for *_, values in found], draws=draws, seed=place)
         for (one, weight, _), drawn in zip(found, means, strict=True):
             one.draws = weight * drawn + (0 if one.draws is None else one.draws)
@@ -284,21 +314,28 @@ def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: i
         interval, decided = interval_of(one.mean, one.draws, level), p <= 1 - level
         state: State = "held" if decided and one.low < interval.low and interval.high < one.high else "inconclusive"
         state = "reversed" if decided and (interval.high < one.low or interval.low > one.high) else state
-        detectable = float(POWER * one.draws.std())
-        results.append(PairResult(one.better, one.worse, one.measure, interval, p, detectable, state))
+        spread = np.diff(np.quantile(one.draws, [0.1587, 0.8413]))[0] / 2  # of two or three seeds no variance exists
+        results.append(PairResult(one.better, one.worse, one.measure, interval, p, float(POWER * spread), state, one.relation))
     return tuple(results)
 
 
 def _unseen(one: _Statistic, draws: int) -> np.ndarray | float:
-    """What resamples cannot show where all queries agree: by how much those that were not asked may still differ.
+    """What resamples cannot show where next to all queries agree: by how much those that were not asked may still differ.
 
     Of n queries without any difference the share of others that differ is below 1 - 0.05 ** (1 / n), about 3 / n, with
     95 % confidence (Clopper and Pearson 1934); here as draws, on either side. Amounts such as bytes are not of queries.
     """
-    if not one.parts or np.ptp(one.draws) > 1e-9 or unit_of(one.measure) != (100, "points"):
+    if unit_of(one.measure) != (100, "points"):
         return 0.0
-    rng, queries = np.random.default_rng(0), min(values.shape[1] for *_, values in one.parts)
-    return rng.choice([-1.0, 1.0], draws) * rng.beta(1, queries, draws)
+    rng, found = np.random.default_rng(0), 0.0
+    columns: dict[int, np.ndarray | float] = defaultdict(float)
+    for place, weight, values in one.parts:
+        columns[place] = columns[place] + weight * values.mean(axis=0)
+    for place, values in columns.items():
+        if odd_ones(values) < FEW:
+            weight = max(abs(weight) for other, weight, _ in one.parts if other == place)
+            found = found + weight * rng.choice([-1.0, 1.0], draws) * rng.beta(1, len(values), draws)
+    return found
 
 
 def _join(states: Sequence[State], whole: bool) -> State:
@@ -312,12 +349,16 @@ def _note(pairs: Sequence[PairResult]) -> str:
     """Which comparisons contradict the claim or are open, and what could have been detected."""
     words = []
     for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
-        named = [f"{pair.better} over {pair.worse}" for pair in pairs if pair.state == state]
+        named = [pair.said for pair in pairs if pair.state == state]
         if named:
-            words.append(f"{len(named)} of {len(pairs)} pairs {verb}: {'; '.join(named)}.")
-    if pairs:
+            ordered = all(pair.relation == "over" for pair in pairs)
+            words.append(
+                f"{len(named)} of {len(pairs)} {'pairs' if ordered else 'statements'}"
+                f" {verb if ordered or state != 'reversed' else 'not so'}: {'; '.join(named)}."
+            )
+    if spreads := [pair.detectable for pair in pairs if pair.detectable > 0]:
         times, unit = unit_of(pairs[0].measure)
-        least, most = (times * f(pair.detectable for pair in pairs) for f in (min, max))
+        least, most = (times * f(spreads) for f in (min, max))
         size = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
         words.append(f"Smallest difference detectable with power 0.8: {size} {unit}.")
     return " ".join(words)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from dr_lib.evaluation import Claim, Verdict, load_papers
 from dr_lib.evaluation.verdicts import POWER, UNTRAINED
@@ -143,7 +143,10 @@ def chance(found: Verdict, seeds: int, typical: tuple[float, float, float], leve
     held = reversed_ = 1.0
     for mean, known, moves in pairs:
         queries = max(known**2 - (noise / had if had > 1 else 0), 1e-10)  # of one seed it holds no noise of seeds
-        border, width = reach * np.sqrt(queries + noise / seeds * (seeds > 1)), np.sqrt(moves) + 1e-6
+        # Of few seeds the spread is hardly known: Student's quantile for their part, the normal one for the queries'.
+        freedom = (seeds - 1) * (max(found.comparisons, 1) + 1)
+        by_seeds = t.isf(norm.sf(reach), freedom) ** 2 * noise / seeds if seeds > 1 else 0.0
+        border, width = np.sqrt(reach**2 * queries + by_seeds), np.sqrt(moves) + 1e-6
         held *= norm.cdf((mean - border) / width)
         reversed_ *= 1 - norm.cdf((-mean - border) / width)
     return float(held + (1 - reversed_))

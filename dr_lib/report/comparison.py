@@ -79,7 +79,11 @@ class Comparison:
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
-        unit = f"{self.measure} in percent, with 95 % bootstrap intervals over queries." if data else ""
+        unit = (
+            f"{self.measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+            if data
+            else ""
+        )
         about = " ".join(filter(None, [caption, unit, *data]))
         rows = list(zip(*columns.values(), strict=True))
         parts = [table(list(columns), rows, caption=about)] if len(columns) > 1 else []
@@ -176,8 +180,7 @@ def _pair(pair: PairResult, word: str) -> str:
     times, unit = unit_of(pair.measure)
     mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
     amount = f" {unit}" if times == 1 else ""
-    names = f"{html.escape(pair.better)} over {html.escape(pair.worse)}"
-    return f'<span class="pair">{names}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
+    return f'<span class="pair">{html.escape(pair.said)}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
 
 
 def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "", *, trained: bool = True) -> HTML:

@@ -52,8 +52,8 @@ def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
         generated: whether the test queries were written by a generator: then nothing is secured.
     """
     runs = presentable(runs)
-    if len(runs) < 2:
-        return Advice(None, HTML("<p>No verdict: this was a smoke run, or one system alone was measured.</p>"))
+    if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
+        return Advice(None, HTML("<p>No verdict: this was a smoke run, or one system or one query alone was measured.</p>"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs = list(combinations(order, 2))
@@ -76,7 +76,7 @@ def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
         more = len(runs[best][0].query_ids) * (ratio**2 - 1)
-        number = f"judge about {max(10, 10 * math.ceil(more / 10)):,} more" if more < MANY_MORE else "the two are level"
+        number = f"judge about {max(10, 10 * math.ceil(more / 10)):,} more" if more < MANY_MORE else "more than anyone will judge"
         whether = " or ".join(told[label] for label in pair)
         text = (
             f"<strong>Not enough queries to say whether {whether}: {number}.</strong> Until then use BM25, which needs no training."
@@ -118,12 +118,15 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
     )
 
 
-def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0) -> HTML:
+def next_steps(
+    runs: Runs, measure: str, verdict: Advice, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0
+) -> HTML:
     """What to do next, given the results.
 
     Args:
         runs: label -> records of the test queries, "BM25" among them.
         measure: e.g. "MRR@10".
+        verdict: what `advice` said of the same runs.
         best: label of the best dense retriever.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
@@ -134,7 +137,7 @@ def next_steps(runs: Runs, measure: str, *, best: str, questions: GeneratedQueri
     if pending:
         steps.append(f"{pending} runs are pending, beyond the time budget: run again to continue.")
     if presentable(runs):
-        steps += [_on_generated(best) if "test" in counts else _against_bm25(runs, measure, best)]
+        steps += [_on_generated(best) if "test" in counts else _on_verdict(verdict)]
         steps += [_on_judgements(runs, measure, (best, BM25), "test" in counts)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
@@ -166,17 +169,16 @@ def _on_generated(best: str) -> str:
     )
 
 
-def _against_bm25(runs: Runs, measure: str, best: str) -> str:
-    pair, name = (best, BM25), html.escape(named(best))
-    difference, p_value = differences([pair], runs, measure)[pair], corrected_tests([pair], runs, measure)[pair]
-    if p_value >= LEVEL:
+def _on_verdict(verdict: Advice) -> str:
+    if verdict.label is None:
         return (
-            f"The data do not decide between {name} and BM25. BM25 costs nothing: stay with it, or show both, until"
-            " more queries or a better model decide."
+            "The data do not decide. BM25 costs nothing: stay with it, or show it beside another, until more queries or a"
+            " better model decide."
         )
-    if difference.mean < 0:
-        return f"<strong>BM25 is ahead of {name}: search with BM25</strong>, and try what follows."
-    return f"<strong>{name} is ahead of BM25</strong>: use it, and keep BM25 beside it for rare words."
+    name = html.escape(named(verdict.label))
+    if verdict.label == BM25:
+        return "<strong>Search with BM25</strong>, and try what follows."
+    return f"<strong>Search with {name}</strong>, and keep BM25 beside it for rare words."
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str:

@@ -3,12 +3,19 @@
 The one place where a record becomes a number; tables and figures only show what comes out of here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dr_lib.errors import InputError
-from dr_lib.evaluation import Interval, bootstrap_intervals, holm, paired_tests, smallest_detectable_difference
+from dr_lib.evaluation import (
+    Interval,
+    bootstrap_intervals,
+    holm,
+    paired_difference,
+    randomisation_tests,
+    smallest_detectable_difference,
+)
+from dr_lib.evaluation.statistics import aligned, bootstrap_means, crossing, interval_of
 from dr_lib.lab import SCALES, Record, load_records, recorded_folder
 from dr_lib.lab.records import grouped
 
@@ -66,25 +73,16 @@ def per_query(records: Sequence[Record], measure: str) -> np.ndarray:
     Raises:
         InputError: the records answer different queries.
     """
-    for other in records[1:]:
-        if other.query_ids != records[0].query_ids:
-            raise InputError("other queries than the first seed's", where=other.file_name, fix="Run all seeds anew.")
-    return 100.0 * np.stack([record.per_query(measure) for record in records]).astype(np.float64)
+    return 100.0 * aligned([record.measured for record in records], records[0].measured, measure)
 
 
 def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> np.ndarray:
-    """Differences per seed and query `[seeds, queries]`, in percentage points, over the seeds that both have.
+    """Differences in percentage points, `[seeds, queries]` where both have as many seeds, else `[1, queries]`, of the means.
 
     Raises:
-        InputError: the two were measured on different queries, or share no seed.
+        InputError: the two were measured on different queries.
     """
-    sides = [{record.seed: record for record in side} for side in (first, second)]
-    seeds = sorted(set(sides[0]) & set(sides[1]))
-    if not seeds or first[0].query_ids != second[0].query_ids:
-        problem = "different queries" if seeds else "no seed in common"
-        raise InputError(problem, where=f"{first[0].label} and {second[0].label}", fix="Run both anew.")
-    one, other = (per_query([side[seed] for seed in seeds], measure) for side in sides)
-    return one - other
+    return 100.0 * paired_difference(*([record.measured for record in side] for side in (first, second)), measure)
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
@@ -98,21 +96,38 @@ def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
 
 
 def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:
-    """First minus second of each pair that was run: mean paired difference per query in points, with its interval."""
-    return _of_pairs(pairs, runs, measure, bootstrap_intervals)
+    """First minus second of each pair that was run: difference of the means in points, with its interval.
+
+    Both sides resample the same queries, and of as many seeds the same ones; one that has more seeds keeps them all, so
+    that differences are those of the means that a page shows.
+    """
+    sides, run = _sides(pairs, runs, measure)
+    drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True)) if sides else {}
+    return {(a, b): interval_of(float(sides[a].mean() - sides[b].mean()), drawn[a] - drawn[b]) for a, b in run}
 
 
 def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """p-value of each pair that was run: its paired difference over queries and seeds, with Holm's correction."""
-    return _of_pairs(pairs, runs, measure, lambda columns: map(float, holm(paired_tests(columns))))
+    """p-value of each pair that was run, with Holm's correction: of flips of sign and, over seeds, of resamples the larger."""
+    sides, run = _sides(pairs, runs, measure)
+    if not run:
+        return {}
+    p_values = randomisation_tests([paired(runs[a], runs[b], measure) for a, b in run])
+    drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True))
+    for number, (a, b) in enumerate(run):
+        if max(len(sides[a]), len(sides[b])) > 1:  # flips know nothing of the spread from seed to seed
+            p_values[number] = max(p_values[number], crossing(sides[a].mean() - sides[b].mean(), drawn[a] - drawn[b]))
+    return dict(zip(run, map(float, holm(p_values)), strict=True))
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
     """The smallest difference in points that the queries of each pair can detect (power 0.8, level 0.05)."""
-    return _of_pairs(pairs, runs, measure, lambda columns: map(smallest_detectable_difference, columns))
+    _, run = _sides(pairs, runs, measure)
+    return {(a, b): 100 * smallest_detectable_difference(paired(runs[a], runs[b], measure) / 100) for a, b in run}
 
 
-def _of_pairs(pairs: Sequence[Pair], runs: Runs, measure: str, judge: Callable) -> dict[Pair, Interval | float]:
+def _sides(pairs: Sequence[Pair], runs: Runs, measure: str) -> tuple[dict[str, np.ndarray], list[Pair]]:
+    """Scores `[seeds, queries]` in percent of every label of the pairs that were run, queries in one order; these pairs."""
     run = [pair for pair in pairs if all(runs.get(label) for label in pair)]
-    columns = [paired(runs[first], runs[second], measure) for first, second in run]
-    return dict(zip(run, judge(columns), strict=True)) if run else {}
+    labels = dict.fromkeys(label for pair in run for label in pair)
+    first = next((runs[label][0].measured for label in labels), None)
+    return {label: 100.0 * aligned([one.measured for one in runs[label]], first, measure) for label in labels}, run

@@ -48,7 +48,10 @@ class Compared(lab.Compared):
     @property
     def table(self) -> HTML:
         """One line a system: means with intervals, who trained it, whose queries it was tested on."""
-        runs, caption = presentable(self.runs), "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries."
+        runs, caption = (
+            presentable(self.runs),
+            "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries and seeds.",
+        )
         if not runs:
             return self._comparison.table(list(self.runs), caption)
         means = {name: mean_intervals(runs, name) for name in SHOWN if name in self.recipe.evaluation.measures}
@@ -152,7 +155,11 @@ class Compared(lab.Compared):
         """What to do next, given the results."""
         best = self.best_of([*self.given, *self.trained])
         facts = {"questions": self.generated, "passages": len(self.searched), "pending": len(self.pending)}
-        return next_steps(self.runs, self.measure, best=best, **facts) if best else bullets(["Compare a system with BM25."])
+        return (
+            next_steps(self.runs, self.measure, self.verdict, best=best, **facts)
+            if best
+            else bullets(["Compare a system with BM25."])
+        )
 
     def save_page(self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None) -> Path:
         """Write everything as one HTML file that needs nothing beside it.

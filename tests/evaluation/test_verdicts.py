@@ -332,3 +332,50 @@ def test_every_claim_has_a_rule_that_can_be_held_and_reversed(key):
         given = {row: [Scores(QUERIES, {name: rng.random(400) for name in names}) for _ in range(2)] for row in rows}
         assert verdict(claim, given, measure=measure, draws=200).state in ("held", "reversed", "inconclusive"), claim.id
         assert verdict(claim, {}, measure=measure, draws=200).state == "not run"
+
+
+def test_of_two_systems_that_are_level_everywhere_neither_wins():
+    same = {place: runs(noise=0.0, a=0.5, b=0.5) for place in "xyz"}
+    for first, second in ("ab", "ba"):
+        found = verdict(checked("wins", first, second, low=60), same)
+        assert found.leans == "reversed" and found.pairs[0].interval.mean == 0
+
+
+def test_one_query_that_differs_a_little_proves_no_more_than_none():
+    level, other = np.ones(4), np.array([1.0, 1.0, 1.0, 0.999])
+    for values in (level, other):
+        pair = {"a": [Scores(QUERIES[:4], {"MRR@10": level})] * 2, "b": [Scores(QUERIES[:4], {"MRR@10": values})] * 2}
+        assert verdict(checked("equal", "a", "b", width=0.5), pair).state == "inconclusive"
+
+
+def test_seeds_with_queries_of_their_own_are_judged():
+    """Which questions both of two retrievers answer is another set for each training."""
+    rng = np.random.default_rng(0)
+
+    def seeds(mean: float) -> list[Scores]:
+        chosen = (sorted(rng.choice(400, 200, replace=False)) for _ in range(2))
+        return [Scores([f"q{n}" for n in own], {"words": mean + rng.normal(0, 0.1, 200)}) for own in chosen]
+
+    apart = checked("order", "a", "b", measure="words", paired=False)
+    assert verdict(apart, {"a": seeds(6.0), "b": seeds(5.0)}).state == "held"
+    both = seeds(0.5)
+    lower = [Scores(one.query_ids, {"words": one.per_query("words") - 0.2}) for one in both]
+    assert verdict(checked("order", "a", "b", measure="words"), {"a": both, "b": lower}).state == "held"
+
+
+def test_a_claim_of_a_range_is_not_told_as_one_of_an_order():
+    found = verdict(checked("equal", "a", "b", width=0.5), runs(noise=0.005, a=0.5, b=0.4))
+    assert found.leans == "reversed" and "a level with b" in found.note and "other way round" not in found.note
+
+
+def test_two_seeds_that_disagree_decide_nothing_that_a_measure_of_the_whole_file_shows():
+    rng = np.random.default_rng(0)
+    actual = rng.integers(0, 2, 400)
+
+    def run(right: float) -> Scores:
+        predicted = np.where(rng.random(400) < right, actual, 1 - actual)
+        return Scores(QUERIES[:400], {"predicted": predicted, "actual": actual})
+
+    order = checked("order", "a", "b", measure="Matthews")
+    assert verdict(order, {"a": [run(0.6), run(0.84)], "b": [run(0.64), run(0.7)]}).state == "inconclusive"
+    assert verdict(order, {"a": [run(0.84), run(0.84)], "b": [run(0.6), run(0.6)]}).state == "held"

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dr_lib.__main__ import main
 from dr_lib.evaluation import Interval, PairResult, Verdict
@@ -27,7 +28,8 @@ def test_a_wide_difference_is_likelier_to_be_decided_than_a_narrow_one():
 def test_the_chance_is_the_share_of_simulated_studies_that_decide():
     rng, noise, error, mean, seeds = np.random.default_rng(0), 0.01, 0.008, 0.025, 4
     drawn = mean + rng.normal(0, np.sqrt(2) * noise * np.sqrt(1 - 1 / seeds), 20_000)  # from one seed to four
-    width = 1.96 * np.sqrt(error**2 + 2 * noise**2 / seeds)
+    student = stats.t.ppf(0.975, 2 * (seeds - 1))  # the spread is known from two rows
+    width = np.sqrt((1.96 * error) ** 2 + student**2 * 2 * noise**2 / seeds)
     assert chance(judged(mean, error=error), seeds, (noise, 0.03, 0.012)) == pytest.approx(np.mean(abs(drawn) > width), abs=0.02)
 
 

@@ -5,9 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from IPython.display import HTML
 
 from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
+from dr_lib.report.findings import Advice
+from dr_lib.report.measured import detectable, differences, mean_intervals
+
+OPEN = Advice(None, HTML(""))
 
 
 def questions(train: int = 5000, **queries: int) -> SimpleNamespace:
@@ -55,37 +60,64 @@ def test_labels_are_escaped_and_named(record):
     assert "<b>" not in html and "SimLM" in html
 
 
-@pytest.mark.parametrize(
-    ("best", "advice"), [("ahead", "BM25</strong>: use it"), ("level", "between level and BM25"), ("behind", "search with BM25")]
-)
-def test_advice_follows_from_the_comparison_with_bm25(runs, best, advice):
-    assert advice in next_steps(runs, "MRR@10", best=best, questions=None, passages=100_000).data
+def test_what_to_do_next_follows_from_the_verdict(runs):
+    for labels, told in (
+        (("ahead", "BM25"), "<strong>Search with ahead</strong>"),
+        (("level", "BM25"), "The data do not decide"),
+        (("behind", "BM25"), "<strong>Search with BM25</strong>"),
+        (("ahead", "level", "BM25", "behind"), "<strong>Search with ahead</strong>"),
+    ):
+        some = {label: runs[label] for label in labels}
+        verdict = advice(some, "MRR@10", generated=False)
+        assert told in next_steps(some, "MRR@10", verdict, best=labels[0], questions=None, passages=100_000).data
+
+
+def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
+    """A second seed that is far better than the first, where BM25 has one: the order is of the means over all seeds."""
+    level = runs["BM25"][0].per_query("MRR@10")
+    two = [record("a", np.clip(level + gap, 0, 1), seed=seed) for seed, gap in enumerate((-0.03, 0.3))]
+    some = {"a": two, "BM25": runs["BM25"]}
+    found = differences([("a", "BM25")], some, "MRR@10")["a", "BM25"]
+    means = mean_intervals(some, "MRR@10")
+    assert found.mean == pytest.approx(means["a"].mean - means["BM25"].mean) and found.low < 0
+    verdict = advice(some, "MRR@10", generated=False)
+    assert verdict.label is None and "Not enough" in verdict.plain
+
+
+def test_one_query_gives_no_verdict(record):
+    one = {label: [record(label, [1.0])] for label in ("a", "BM25")}
+    assert advice(one, "MRR@10", generated=False).label is None
+
+
+def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
+    five = {label: [record(label, np.ones(5))] for label in ("a", "BM25")}
+    assert detectable([("a", "BM25")], five, "MRR@10")["a", "BM25"] == pytest.approx(100 * (1 - 0.05 ** (1 / 5)))
 
 
 def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(runs):
-    told = next_steps(runs, "MRR@10", best="level", questions=questions(test=60), passages=100_000).data
+    told = next_steps(runs, "MRR@10", OPEN, best="level", questions=questions(test=60), passages=100_000).data
     assert "Do not give up BM25" in told and "between level" not in told
     assert "Judge 50 queries" in told and f"difference of about {least(runs, 50):.0f} points" in told
 
 
 def test_judged_test_queries_ask_for_nothing_but_more(runs):
-    told = next_steps(runs, "MRR@10", best="ahead", questions=questions(), passages=100_000).data
+    told = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(), passages=100_000).data
     assert "Judge 50" not in told and "60 judged queries" in told
 
 
 def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
     smoke = {label: [record(label, [1.0, 0.0], scale="smoke")] for label in ("BM25", "simlm")}
-    told = next_steps(smoke, "MRR@10", best="simlm", questions=questions(test=2), passages=300).data
+    told = next_steps(smoke, "MRR@10", OPEN, best="simlm", questions=questions(test=2), passages=300).data
     assert "run the scale <code>laptop</code>" in told and "BM25" not in told and "Judge" not in told
 
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
-    small = next_steps(runs, "MRR@10", best="ahead", questions=questions(train=200), passages=500, pending=2).data
+    small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, pending=2).data
     for words in ("500 passages are little", "Training queries are few", "small one of the book", "2 runs are pending"):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
-    told = next_steps(large, "MRR@10", best="big", questions=None, passages=100_000).data
+    told = next_steps(large, "MRR@10", OPEN, best="big", questions=None, passages=100_000).data
     assert not any(words in told for words in ("little", "few", "small one", "distillation"))
 
 

@@ -6,24 +6,31 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
+from dr_lib.evaluation import bootstrap_interval
 from dr_lib.report import measured, presentable, recorded_by_collection, recorded_studies
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
 from dr_lib.report.tables import spell_data
 
 
-def test_differences_are_paired_by_query_over_the_seeds_that_both_have(record):
+def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
     first = [record("a", [0.5, 1.0], seed=0), record("a", [0.0, 1.0], seed=2)]
     second = [record("b", [0.0, 1.0], seed=2), record("b", [0.5, 0.5], seed=1)]
-    np.testing.assert_array_equal(paired(first, second, "MRR@10"), [[0.0, 0.0]])
+    np.testing.assert_array_equal(paired(first, second, "MRR@10"), [[50.0, 0.0], [-50.0, 50.0]])
+    np.testing.assert_array_equal(paired(first, second[:1], "MRR@10"), [[25.0, 0.0]])
     assert differences([("a", "b"), ("a", "gone")], {"a": first, "b": second}, "MRR@10").keys() == {("a", "b")}
 
 
+def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):
+    found = differences([("level", "BM25")], runs, "MRR@10")["level", "BM25"]
+    alone = bootstrap_interval(paired(runs["level"], runs["BM25"], "MRR@10"))
+    assert (found.mean, found.low, found.high) == pytest.approx((alone.mean, alone.low, alone.high), abs=1e-9)
+
+
 def test_runs_that_cannot_be_paired_are_refused(record):
-    with pytest.raises(InputError, match="no seed in common"):
-        paired([record("a", [1.0])], [record("b", [1.0], seed=1)], "MRR@10")
-    with pytest.raises(InputError, match="different queries"):
-        paired([record("a", [1.0])], [record("b", [1.0, 0.0])], "MRR@10")
-    with pytest.raises(InputError, match="other queries"):
+    for refused in (paired, lambda a, b, measure: differences([("a", "b")], {"a": a, "b": b}, measure)):
+        with pytest.raises(InputError, match="one run only"):
+            refused([record("a", [1.0])], [record("b", [1.0, 0.0])], "MRR@10")
+    with pytest.raises(InputError, match="one run only"):
         mean_intervals({"a": [record("a", [1.0]), record("a", [1.0, 0.0], seed=1)]}, "MRR@10")
 
 
