@@ -30,6 +30,7 @@ COMPUTED = {  # labels that a notebook makes from numbers, by study
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
     "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
     "pair/table05-labels": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
+    "pair/table05-negatives": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
 }
 RANKED = re.compile(r"(MRR|R|nDCG|Success|accuracy)@\d+|R@1")
 
