@@ -26,13 +26,6 @@ class InputError(ValueError):
         return partial(type(self), where=self.where, fix=self.fix), (self.problem,)
 
 
-def check_share(value: float, where: str) -> float:
-    """Return `value` if it lies in [0, 1]; otherwise raise `InputError` that names `where`."""
-    if not 0.0 <= value <= 1.0:
-        raise InputError(f"rate {value} is outside [0, 1]", where=where, fix="Give a share between 0 and 1.")
-    return value
-
-
 def first_line(error: Exception) -> str:
     """What a library's error says, in one line without a full stop; its name where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -12,6 +12,7 @@ import numpy as np
 from dr_lib.collections import Collection
 from dr_lib.evaluation.measures import Scores, evaluate
 from dr_lib.retrieval import Ranking, holds_answer
+from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.training import Examples, TeacherScores, training_examples
 
@@ -32,16 +33,6 @@ def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:
     """
     present = lists >= 0
     return (marked & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
-
-
-def also_in(lists: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which passages of each query's list are in its other list too: `[queries, depth]` bool.
-
-    Example:
-        >>> also_in(np.array([[4, 7, -1]]), np.array([[7, 9]]))
-        array([[False,  True, False]])
-    """
-    return np.array([np.isin(own, other) for own, other in zip(lists, others, strict=True)]) & (lists >= 0)
 
 
 def positive_first(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dr_lib.errors import check_share
 from dr_lib.losses.contrastive import contrastive, relevant_passages, unit
 
 Candidates = Literal["released", "paper", "positives"]
@@ -97,7 +96,6 @@ def pair(
         >>> round(pair(vectors, vectors).item(), 4)
         0.3133
     """
-    check_share(alpha, "alpha")
     shared: dict[str, Any] = {"temperature": temperature, "normalise": normalise, **known}
     about_queries = contrastive(queries, passages, blocks="query_passage", **shared)
     if alpha == 0:

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dr_lib.errors import check_share
 from dr_lib.masking.draw import first_pieces, ranked_keys, take_across, take_words
 from dr_lib.masking.words import Budget, piece_budget
 from dr_lib.tokens import TokenBatch
@@ -51,7 +50,6 @@ def importance(
         >>> importance(batch, values, 0.5, torch.Generator(), noise=0.0).long().tolist()
         [[0, 0, 1, 0, 1, 0]]
     """
-    check_share(rate, "rate")
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = first_pieces(batch) if unit == "word" else torch.arange(batch.special.shape[1], device=importances.device)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dr_lib.errors import check_share
 from dr_lib.masking.draw import random_keys, take_words, words_of
 from dr_lib.tokens import TokenBatch
 
@@ -30,7 +29,6 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
         budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"` counts [CLS] and
             [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable pieces of a passage).
     """
-    check_share(rate, "rate")
     if rate == 0:
         return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
     counted = batch.special.shape[1] - batch.special.sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
@@ -136,7 +134,6 @@ def superset(
         >>> bool((superset(batch, mask, 0.5, source, encoder_rate=0.3) >= mask).all())
         True
     """
-    check_share(rate, "rate")
     extra = extra_rate(encoder_rate, rate)
     return mask | whole_word(batch, extra, generator, budget=budget) if extra else mask
 

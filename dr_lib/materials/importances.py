@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from dr_lib.errors import InputError
 from dr_lib.materials.ngrams import NgramCounts
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, TokenValues
@@ -48,11 +47,8 @@ def write_importances(counts: NgramCounts, store: TokenStore, folder: Path, *, w
         options: `pmi`, `edges`, `floor` and `ppmi`, see `average_mutual_information`.
 
     Raises:
-        InputError: the counts do not reach so far or belong to another tokenizer.
+        InputError: the counts belong to another tokenizer.
     """
-    if not 2 <= window <= counts.order:
-        fix = f"Give 2 to {counts.order}, or count longer n-grams."
-        raise InputError(f"{window} words", where="window", fix=fix)
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with tqdm(total=len(store), desc="Importances", unit=" passages") as bar:

@@ -19,6 +19,7 @@ from dr_lib.materials.questions import ByVectors
 from dr_lib.materials.texts import Counts, Texts
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, open_vectors
+from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import Examples, machine, training_examples
@@ -110,7 +111,7 @@ def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: flo
         of positives and negatives; and how many known ones were retrieved, became positives, became negatives.
     """
     positive, negative = judged(rows, chances, s_pos, s_neg)
-    relevant = among(rows, known)
+    relevant = also_in(rows, known)
     kept = positive.any(axis=1)
     counts = {
         "queries": np.int64(len(rows)),
@@ -123,20 +124,6 @@ def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: flo
         "known_negative": (relevant & negative).sum(),
     }
     return {"s_pos": s_pos, "s_neg": s_neg, **{name: int(number) for name, number in counts.items()}}
-
-
-def among(rows: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray:
-    """Where a query's passage is one of those known for it, `[queries, depth]` bool.
-
-    Example:
-        >>> among(np.array([[4, 2], [4, -1]]), [np.array([2]), np.array([])]).tolist()
-        [[False, True], [False, False]]
-    """
-    owners = np.repeat(np.arange(len(known)), [len(own) for own in known])
-    flat = np.concatenate([np.zeros(0, np.int64), *known]).astype(np.int64)
-    span = int(max(np.max(rows, initial=0), np.max(flat, initial=0))) + 1
-    keys = np.arange(len(known))[:, None] * span + np.asarray(rows, np.int64)
-    return (np.asarray(rows) >= 0) & np.isin(keys, owners * span + flat)
 
 
 @stage()

@@ -17,7 +17,7 @@ Page: ideas/generators.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from tqdm.auto import tqdm
-from transformers import EncoderDecoderModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import EncoderDecoderModel, PreTrainedTokenizerBase
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
@@ -37,7 +37,7 @@ from dr_lib.objectives import predict_tokens
 from dr_lib.retrieval import Bm25, Ranking, encode_queries, exact_scores, mine_negatives, open_vectors, search
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, Title, TokenStore, concat_runs, load_tokenizer, special_ids
-from dr_lib.training import Examples, GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
+from dr_lib.training import GeneratorTraining, RetrievalBatch, RetrievalBatches, machine, train, training_examples
 from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 Filter = Literal["none", "local", "global"]
@@ -151,6 +151,10 @@ def generated_pairs(
 ) -> None:
     """`queries/`, `examples/` and `counts.json`: the questions that lead back to their passage, with hard negatives.
 
+    The task is to find the passage that a question was made from (Oguz et al. 2022, section 3.1.1 and "Data
+    preparation"). Equal questions of several passages are one query with several positives. Counts are of questions
+    generated, distinct for their passage, and filtered (that passed), of queries, pairs, and passages with a question.
+
     Args:
         folder: where to write.
         questions: the `Texts`.
@@ -159,7 +163,8 @@ def generated_pairs(
         index: of BM25, where it filters or finds negatives.
         retriever, vectors: a retriever and its passages' vectors, where it does.
         filter, top_k, filter_by: which questions are kept, see `consistent`, and the retriever.
-        negatives, depth: who finds hard negatives, and how many a question.
+        negatives, depth: who finds hard negatives, and how many a question, random ones where fewer are found; "none"
+            leaves them to training, which draws random passages.
         seed: of the order of negatives, and of the questions drawn.
         limit: keep so many of the questions that pass (DPR-PAQ Figure 2); more contain fewer. None keeps all.
     """
@@ -174,19 +179,25 @@ def generated_pairs(
     kept = consistent(searchers.get(filter_by), sources, collection.documents()[0], how=filter, top_k=top_k)
     if limit is not None:
         kept[np.random.default_rng(seed).permutation(np.flatnonzero(kept))[limit:]] = False
-    counts = store_questions(
-        texts.strings,
-        sources,
-        kept,
-        folder,
-        load_tokenizer(tokenizer),
-        passages=len(collection.passages),
-        retriever=searchers.get(negatives),
-        depth=depth,
-        seed=seed,
-    )
+    rows = np.flatnonzero(kept)
+    if not len(rows):
+        fix = "Use a weaker filter or a larger top_k, or train the question generator longer."
+        raise InputError("no question passed the filter", where="filter", fix=fix)
+    hashes = (text_hash(text.casefold()) for text in texts.strings.select(rows)["text"])
+    query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
+    found = group_examples(query_of, sources[rows], passages=len(collection.passages))
+    if negatives != "none" and depth:
+        # The retriever's first passages less the positives: that many more have to be looked for.
+        ranking = searchers[negatives].best(rows[first], depth + int(found.counts().max()), progress=True)
+        positives = np.split(found.positives, found.offsets[1:-1])
+        mined = mine_negatives(ranking, positives, passages=found.passages, depth=depth, random_negatives=0, seed=seed)
+        found = replace(found, negatives=mined)
+    TokenStore.build(texts.strings.select(rows[first]), load_tokenizer(tokenizer), folder / "queries", columns=("text",))
+    found.save(folder / "examples")
     drawn = read_json(questions / "counts.json")
-    write_json(folder / "counts.json", {"generated": drawn["drawn"], "deduplicated": drawn["kept"], **counts})
+    of_questions = {"generated": drawn["drawn"], "deduplicated": drawn["kept"], "filtered": len(rows)}
+    of_pairs = {"queries": len(found), "pairs": len(found.positives), "passages": len(np.unique(found.positives))}
+    write_json(folder / "counts.json", of_questions | of_pairs)
 
 
 # The generator ------------------------------------------------------------------------------------------------------
@@ -339,59 +350,3 @@ def _place_in_document(retriever: Retriever, asked: np.ndarray, sources: np.ndar
         behind = np.bincount(owners, weights=ahead, minlength=len(part)).astype(np.int64)
         places[part] = np.where(np.isfinite(of_source), behind, np.iinfo(np.int64).max)
     return places
-
-
-# Pairs of question and passage --------------------------------------------------------------------------------------
-
-
-def store_questions(
-    questions: Dataset,
-    sources: np.ndarray,
-    kept: np.ndarray,
-    folder: Path,
-    tokenizer: PreTrainedTokenizerFast,
-    *,
-    passages: int,
-    retriever: Retriever | None = None,
-    depth: int = 20,
-    seed: int = 0,
-) -> dict[str, int]:
-    """Write `queries/` and `examples/`; equal questions of several passages are one query with several positives.
-
-    Oguz et al. 2022, section 3.1.1 and "Data preparation": the task is to find the passage that a question was made
-    from.
-
-    Args:
-        questions: all questions, column text.
-        sources: `[questions]` int64, the passage that each was made from.
-        kept: `[questions]` bool, what the filter let through.
-        folder: an existing folder.
-        tokenizer: of the model that will read them.
-        passages: passages of the collection.
-        retriever: who finds hard negatives; None leaves them to training, which draws random passages.
-        depth: hard negatives per query, random ones where the retriever finds fewer.
-        seed: of the order of negatives.
-
-    Returns:
-        Counts: filtered (questions that passed), queries (distinct ones), pairs, and passages that have a question.
-
-    Raises:
-        InputError: no question passed.
-    """
-    rows = np.flatnonzero(kept)
-    if not len(rows):
-        fix = "Use a weaker filter or a larger top_k, or train the question generator longer."
-        raise InputError("no question passed the filter", where="filter", fix=fix)
-    hashes = (text_hash(text.casefold()) for text in questions.select(rows)["text"])
-    query_of, first = distinct_rows(np.fromiter(hashes, np.int64, len(rows)))
-    found = group_examples(query_of, sources[rows], passages=passages)
-    if retriever is not None and depth:
-        # The retriever's first passages less the positives: that many more have to be looked for.
-        ranking = retriever.best(rows[first], depth + int(found.counts().max()), progress=True)
-        positives = np.split(found.positives, found.offsets[1:-1])
-        negatives = mine_negatives(ranking, positives, passages=passages, depth=depth, random_negatives=0, seed=seed)
-        found = Examples(found.query_rows, found.positives, found.offsets, negatives, passages)
-    TokenStore.build(questions.select(rows[first]), tokenizer, folder / "queries", columns=("text",))
-    found.save(folder / "examples")
-    covered = len(np.unique(found.positives))
-    return {"filtered": len(rows), "queries": len(found), "pairs": len(found.positives), "passages": covered}

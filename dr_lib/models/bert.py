@@ -30,7 +30,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
-from dr_lib.errors import InputError, check_share, first_line
+from dr_lib.errors import InputError, first_line
 from dr_lib.places import embedded_base
 from dr_lib.tokens import TokenBatch, special_ids
 
@@ -138,7 +138,6 @@ def dropout_settings(dropout: float | None) -> dict[str, float]:
     """Both dropout entries of a BERT-like configuration; none where the checkpoint's are kept."""
     if dropout is None:
         return {}
-    check_share(dropout, "dropout")
     return {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
 
 

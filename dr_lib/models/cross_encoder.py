@@ -14,10 +14,8 @@ from transformers import (
     BertForSequenceClassification,
     ElectraForSequenceClassification,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
 )
 
-from dr_lib.errors import InputError
 from dr_lib.models.bert import attention_bias, first_states, read_pretrained
 from dr_lib.models.text_model import TextModel
 from dr_lib.settings import Settings
@@ -42,13 +40,6 @@ class CrossEncoder(TextModel):
     settings: CrossEncoderSettings
     settings_type = CrossEncoderSettings
     settings_file = "cross_encoder.json"
-
-    def __init__(self, encoder: PreTrainedModel, settings: CrossEncoderSettings, tokenizer: PreTrainedTokenizerFast, **_: Any):
-        super().__init__(encoder, settings, tokenizer)
-        positions = encoder.config.max_position_embeddings
-        if settings.length > positions:
-            problem = f"pairs of {settings.length} tokens are more than the model's {positions} positions"
-            raise InputError(problem, where="length", fix="Shorten the pairs, or use a model with more positions.")
 
     @classmethod
     def load_encoder(cls, name_or_path: str | Path, *, is_saved: bool, **options: Any) -> PreTrainedModel:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
-from dr_lib.files import file_digest, json_digest
+from dr_lib.files import folder_digest
 from dr_lib.models.bert import first_states, fresh_linear, hidden_states, quiet_transformers
 from dr_lib.models.text_model import TextModel
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
@@ -198,9 +198,8 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
 
 def encoder_digest(folder: Path) -> str:
     """SHA-256 (hex) of all files of an encoder's folder but hidden ones and pages of text."""
-    names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    counted = (name for name in names if not name.endswith(".md") and not name.startswith(".") and "/." not in name)
-    return json_digest({name: file_digest(names[name]) for name in counted})
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    return folder_digest(folder, {name for name in names if not name.endswith(".md") and "/." not in f"/{name}"})
 
 
 def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu") -> DenseEncoder | SentenceEncoder:

@@ -105,13 +105,9 @@ def draw_ids(states: Tensor, weight: Tensor, bias: Tensor, uniform: Tensor, forb
     chunk = chunk or 1 << fitting.bit_length() - 1  # a power of two divides the padded rows: one shape, no tail
     with torch.autocast(device, enabled=False):  # it would cast the whole table again for every chunk
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
-        drawn = [invert(functional.linear(rows, weight, bias), numbers) for rows, numbers in parts]
+        logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
+        drawn = [pick(torch.softmax(one, dim=-1, dtype=torch.float32), numbers) for one, numbers in logits]
     return torch.cat(drawn)
-
-
-def invert(logits: Tensor, uniform: Tensor) -> Tensor:
-    """The id of each row `[rows, vocab]` at which the cumulative softmax first exceeds `uniform` `[rows]`."""
-    return pick(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
 
 
 def pick(chances: Tensor, uniform: Tensor) -> Tensor:

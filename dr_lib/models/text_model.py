@@ -26,6 +26,7 @@ class TextModel(nn.Module):
         encoder: a BERT or ELECTRA.
         settings: how it reads texts, saved beside the weights.
         tokenizer: likewise.
+        seed: of what the checkpoint does not bring; nothing here.
     """
 
     settings_type: ClassVar[type[BaseModel]]
@@ -34,7 +35,7 @@ class TextModel(nn.Module):
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights lie in a file beside the encoder's, which other tools do not read."""
 
-    def __init__(self, encoder: PreTrainedModel, settings: BaseModel, tokenizer: PreTrainedTokenizerFast):
+    def __init__(self, encoder: PreTrainedModel, settings: BaseModel, tokenizer: PreTrainedTokenizerFast, seed: int = 0):
         super().__init__()
         self.encoder, self.settings, self.tokenizer = encoder, settings, tokenizer
 

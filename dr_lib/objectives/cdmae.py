@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from dr_lib import masking
-from dr_lib.objectives.base import Prediction, Source, predict_tokens, report
+from dr_lib.objectives.base import Source, predict_tokens, report
 from dr_lib.objectives.bottleneck import EncoderDecoder, EncoderDecoderSettings
 from dr_lib.tokens import TokenBatch, TokenValues
 
@@ -84,8 +84,8 @@ class Cdmae(EncoderDecoder):
         masks = self.random_mask(batch, rates[0], generator), self.decoder_mask(batch, generator)
         encoder_ids, decoder_ids = (self.hide(batch, mask, generator, policy) for mask in masks)  # one draw a side
         encoded, decoded = self.states(batch, encoder_ids, decoder_ids)
-        encoder = self.side_loss(batch, encoded, masks[0], rates[0])
-        decoder = self.side_loss(batch, decoded, masks[1], rates[1])
+        encoder = predict_tokens(self.model, encoded, batch.input_ids, masks[0], rates[0])
+        decoder = predict_tokens(self.model, decoded, batch.input_ids, masks[1], rates[1])
         return report(encoder.loss + decoder.loss, encoder=encoder, decoder=decoder)
 
     def random_mask(self, batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
@@ -102,7 +102,3 @@ class Cdmae(EncoderDecoder):
         values = batch.values if chosen.decoder_masking == "importance" else batch.values.log()
         how = {"noise": chosen.noise, "noise_scale": chosen.noise_scale, "unit": chosen.unit}
         return masking.importance(batch, values, chosen.decoder_rate, generator, **how)
-
-    def side_loss(self, batch: TokenBatch, states: Tensor, mask: Tensor, rate: float) -> Prediction:
-        """One side's loss and accuracy at its masked tokens."""
-        return predict_tokens(self.model, states, batch.input_ids, mask, rate)

@@ -4,10 +4,8 @@ The folder opens unchanged in transformers (`AutoModel`, `AutoModelForMaskedLM`)
 heads lie beside the weights, so that pre-training can go on. Page of the book: notebooks/pretrain.
 """
 
-import _thread
 import shutil
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -71,30 +69,24 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
 
 def _within(minutes: float | None, cache: Cache, made: Stage) -> Path | None:
     """The finished stage; None where the time was up before, for which the build is interrupted as by Ctrl-C."""
-    up = threading.Event()
-
-    def interrupt() -> None:
-        up.set()
-        _thread.interrupt_main()
-
-    timer = threading.Timer(60 * (minutes or 0), interrupt)
-    timer.daemon = True
-    before = signal.getsignal(signal.SIGINT)
-    ignored = minutes is not None and before is signal.SIG_IGN  # as in a script's background job: nothing would end it
-    try:
-        if ignored:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if minutes is not None:
-            timer.start()
+    if minutes is None:
         return cache.get(made)
-    except KeyboardInterrupt:
-        if up.is_set():
-            return None
-        raise
+
+    class Up(KeyboardInterrupt):
+        """The alarm, which must not be taken for a failure of the stage."""
+
+    def interrupt(*_: object) -> None:
+        raise Up
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3))  # 0 would set no alarm
+    try:
+        return cache.get(made)
+    except Up:
+        return None
     finally:
-        timer.cancel()
-        if ignored:
-            signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:

@@ -77,14 +77,11 @@ def encode(
         `[rows, hidden]`, memory-mapped, read-only; row i is the vector of row i of the shard.
 
     Raises:
-        InputError: nothing to encode, a shard that is not whole blocks, or a vector that is not finite.
+        InputError: nothing to encode, or a vector that is not finite.
     """
     if len(store) == 0:
         raise InputError("there is nothing to encode", where="encode", fix="Give a store with at least one row.")
     first, end = rows or (0, len(store))
-    if first % BLOCK or (end % BLOCK and end != len(store)) or not first < end <= len(store):
-        fix = f"Give multiples of {BLOCK}, or the end of the store."
-        raise InputError(f"rows {first} to {end} of {len(store)} are not whole blocks", where="rows", fix=fix)
     device = next(encoder.parameters()).device
     how = precision if precision == "bf16_weights" else machine.precision(precision, device)
     lengths = store.lengths(max_length, title)

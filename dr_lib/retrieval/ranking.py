@@ -104,6 +104,21 @@ class Ranking:
         return cls(info["query_ids"], *arrays, info.get("passages"))
 
 
+def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """Which passages of each query's list are in its other list too: `[queries, depth]` bool.
+
+    Args:
+        lists: `[queries, depth]` rows of passages, -1 for none.
+        others: for each query rows of passages.
+
+    Example:
+        >>> also_in(np.array([[4, 7, -1]]), [np.array([7, 9])])
+        array([[False,  True, False]])
+    """
+    within = [np.isin(own, other) for own, other in zip(lists, others, strict=True)]
+    return np.array(within, bool).reshape(lists.shape) & (lists >= 0)
+
+
 def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:
     """Write a ranking as a TREC run file (`query Q0 passage rank score tag`); padding is left out.
 

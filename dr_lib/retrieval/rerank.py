@@ -19,7 +19,7 @@ from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
-from dr_lib.training import Examples, TeacherScores, machine, training_examples
+from dr_lib.training import TeacherScores, machine, training_examples
 
 PAIRS_AT_ONCE = 1 << 18  # sorted by length together
 COSINES_AT_ONCE = 1 << 23  # of late interaction, in memory together
@@ -163,19 +163,6 @@ def score_candidates(
     return scores
 
 
-def score_examples(
-    cross_encoder: Scorer, crossing: QueryPassagePairs | TextPairs, examples: Examples, **options: object
-) -> TeacherScores:
-    """A teacher's scores of all positives and listed negatives of training queries; `options` of `score_pairs`.
-
-    SimLM stores raw logits, without temperature or normalisation; where there is no negative the score is NaN.
-    """
-    owners = np.repeat(examples.query_rows, examples.counts())
-    positives = score_pairs(cross_encoder, crossing, owners, examples.positives, **options)
-    negatives = score_candidates(cross_encoder, crossing, examples.query_rows, examples.negatives, **options)
-    return TeacherScores(positives, np.where(examples.negatives >= 0, negatives, np.float32(np.nan)))
-
-
 @stage()
 def reranked(folder: Path, run: Path, scorer: Path, queries: Path, passages: Path, *, depth: int, rest: bool = True) -> None:
     """`ranking/`: a run with its first `depth` passages in the scorer's order, the others below as they were, or left out."""
@@ -198,10 +185,16 @@ def teacher_scores(
     share: float | None = None,
     share_seed: int = 0,
 ) -> None:
-    """`positives.npy` and `negatives.npy`: raw scores beside the training examples (`TeacherScores`)."""
+    """`positives.npy` and `negatives.npy`: the scorer's scores beside the training examples (`TeacherScores`).
+
+    SimLM stores raw logits, without temperature or normalisation; where there is no negative the score is NaN.
+    """
     encoder, pairs = open_scorer(scorer, queries, passages)
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
-    score_examples(encoder, pairs, examples, tokens_per_batch=machine.encoding_budget()).save(folder)
+    owners, options = np.repeat(examples.query_rows, examples.counts()), {"tokens_per_batch": machine.encoding_budget()}
+    positives = score_pairs(encoder, pairs, owners, examples.positives, **options)
+    scores = score_candidates(encoder, pairs, examples.query_rows, examples.negatives, **options)
+    TeacherScores(positives, np.where(examples.negatives >= 0, scores, np.float32(np.nan))).save(folder)
 
 
 @stage()

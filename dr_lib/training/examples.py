@@ -20,7 +20,6 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
 
-OVERLAP_BLOCK = 16_384
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
 ARRAYS = ("query_rows", "positives", "offsets", "negatives")
@@ -34,11 +33,11 @@ class Examples:
         query_rows: `[queries]` int64, each at most once.
         positives: `[all positives]` int64, those of query i at `offsets[i]:offsets[i + 1]`, at least one each.
         offsets: `[queries + 1]` int64.
-        negatives: `[queries, depth]` int32, -1 where a query has fewer.
+        negatives: `[queries, depth]` int32, none of them a positive of its query, -1 where a query has fewer.
         passages: number of passages that may be drawn.
 
     Raises:
-        InputError: no query, one without positive, or a positive among a query's negatives.
+        InputError: no query, or one without positive.
 
     Example:
         >>> examples = Examples.of([4, 9], positives=[[0], [1, 2]], negatives=[[3, 5], [6, -1]], passages=8)
@@ -91,14 +90,6 @@ class Examples:
         if counts.max() >= self.passages:
             fix = "Leave it out."
             raise InputError("a query to which every passage is positive", where="positives", fix=fix)
-        owners = np.repeat(np.arange(len(self)), counts)
-        for start in range(0, len(owners), OVERLAP_BLOCK):  # in blocks: the whole comparison would not fit in memory
-            owner, own = owners[start : start + OVERLAP_BLOCK], self.positives[start : start + OVERLAP_BLOCK]
-            clash = (self.negatives[owner] == own[:, None]).any(axis=1)
-            if clash.any():
-                row, passage = self.query_rows[owner[clash.argmax()]], own[clash.argmax()]
-                problem = f"passage {passage} is a positive of query row {row} and one of its negatives"
-                raise InputError(problem, where="negatives", fix="Drop known positives when mining.")
 
     def __len__(self) -> int:
         return len(self.query_rows)

@@ -23,8 +23,7 @@ from dr_lib.errors import InputError
 from dr_lib.tokens import Layout, TokenStore, plan_by_length
 from dr_lib.training import machine
 
-SCORE_BYTES = 1 << 28
-BLOCK = 1 << 15
+SCORE_BYTES = 1 << 28  # of float64 scores in memory together
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +92,15 @@ def pool_ranks(queries: Tensor, passages: Tensor, pool: ValidationPool) -> np.nd
     """
     if queries.device.type == "mps":  # Apple's GPUs lack float64
         queries, passages = queries.cpu(), passages.cpu()
+    wide, at_once = passages.double(), max(1, SCORE_BYTES // (8 * len(passages)))
+    scores = (line for part in queries.split(at_once) for line in (part.double() @ wide.T).float())
     ranks = []
-    for chunk in torch.arange(len(queries), device=queries.device).split(max(1, SCORE_BYTES // (4 * len(passages)))):
-        wide = queries[chunk].double()
-        scores = torch.cat([(wide @ part.double().T).float() for part in passages.split(BLOCK)], dim=1)
-        start, stop = pool.offsets[int(chunk[0])], pool.offsets[int(chunk[-1]) + 1]
-        counts = np.diff(pool.offsets[int(chunk[0]) : int(chunk[-1]) + 2])
-        owner = torch.from_numpy(np.repeat(np.arange(len(chunk)), counts)).to(scores.device)
-        place = torch.from_numpy(pool.places[start:stop]).to(scores.device)
-        own = scores[owner, place]
-        best = torch.full((len(chunk),), -torch.inf, device=scores.device).scatter_reduce(0, owner, own, "amax")
-        tied = torch.where(own == best[owner], place, len(passages))
-        first = torch.full((len(chunk),), len(passages), device=scores.device).scatter_reduce(0, owner, tied, "amin")
-        before = torch.arange(len(passages), device=scores.device) < first[:, None]
-        above = (scores > best[:, None]) | ((scores == best[:, None]) & before)
-        ranks.append(1 + above.sum(dim=1))
-    return torch.cat(ranks).cpu().numpy()
+    for line, own in zip(scores, np.split(pool.places, pool.offsets[1:-1]), strict=True):
+        of_own = line[torch.from_numpy(own).to(line.device)]
+        best = of_own.max()
+        first = own[(of_own == best).cpu().numpy()].min()
+        ranks.append(1 + (line > best).sum() + (line[:first] == best).sum())
+    return torch.stack(ranks).cpu().numpy()
 
 
 @torch.inference_mode()

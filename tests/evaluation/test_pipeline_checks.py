@@ -62,10 +62,9 @@ def test_a_positive_that_was_not_found_is_not_first():
     assert not checks.positive_first(np.array([-np.inf]), np.array([[-np.inf, -np.inf]]))[0]
 
 
-def test_lists_are_compared_query_by_query():
-    lists, others = np.array([[4, 7, -1], [7, 4, 1]]), np.array([[7, 9], [-1, 3]])
-    assert checks.also_in(lists, others).tolist() == [[False, True, False], [False, False, False]]
-    assert checks.share_marked(lists, checks.also_in(lists, others)).tolist() == [0.5, 0.0]
+def test_shares_are_of_the_passages_that_are_there():
+    marked = np.array([[False, True, True], [False, False, False]])
+    assert checks.share_marked(np.array([[4, 7, -1], [7, 4, 1]]), marked).tolist() == [0.5, 0.0]
 
 
 def test_an_empty_list_has_share_zero():

@@ -12,7 +12,6 @@ import torch
 from transformers import BertTokenizerFast
 
 from dr_lib import masking
-from dr_lib.errors import InputError
 from dr_lib.materials.importances import average_mutual_information, write_importances
 from dr_lib.materials.ngrams import count_ngrams
 from dr_lib.tokens import TokenStore
@@ -173,12 +172,3 @@ def test_all_pieces_of_a_word_share_its_importance(store_of, tmp_path):
     values = write_importances(counts, store, tmp_path / "values")
     inside = store.continuation[store.text_ids]
     assert inside.any() and np.array_equal(values.text[1:][inside[1:]], values.text[:-1][inside[1:]])
-
-
-@pytest.mark.parametrize("window", [1, 5])
-def test_windows_beyond_what_was_counted_are_refused(store_of, tmp_path, window):
-    store = store_of(["a b"])
-    counts = count_ngrams(store, tmp_path / "ngrams")
-    with pytest.raises(InputError, match="window"):
-        write_importances(counts, store, tmp_path / "values", window=window)
-    assert not (tmp_path / "values").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.materials.pseudo_labels import among, count_labels, label, probabilities
+from dr_lib.materials.pseudo_labels import count_labels, label, probabilities
 
 
 @pytest.fixture
@@ -96,8 +96,3 @@ def test_counts_are_those_of_the_labels(scores, rows):
         assert counts["known_positive"] == (np.array(ours) & (chances > s_pos)).sum()
         assert counts["known_negative"] == (np.array(ours) & (chances < s_neg)).sum()
         assert all(type(number) in (int, float) for number in counts.values())
-
-
-def test_known_passages_are_found_for_their_own_query_alone():
-    rows = np.array([[0, 1, 2], [0, 1, -1]])
-    assert among(rows, [np.array([1]), np.array([0, 2])]).tolist() == [[False, True, False], [True, False, False]]

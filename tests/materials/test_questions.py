@@ -1,6 +1,7 @@
 """Questions: the generator's loss on each pair alone, filters by hand, pairs on disk, splits that share nothing."""
 
 import sys
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from datasets import Dataset
 
 from dr_lib.errors import InputError
-from dr_lib.materials.questions import ByVectors, ByWords, QuestionTraining, consistent, read_passages, store_questions
-from dr_lib.materials.texts import PassageWriter
+from dr_lib.files import read_json, write_json
+from dr_lib.materials.questions import ByVectors, ByWords, QuestionTraining, consistent, generated_pairs, read_passages
+from dr_lib.materials.texts import PassageWriter, Texts
 from dr_lib.models import Sampling, Seq2seqDecoding, new_seq2seq, writers
 from dr_lib.retrieval import Bm25
 from dr_lib.tokens import Layout, TokenStore, special_ids
@@ -193,8 +195,24 @@ def test_a_lone_passage_asks_for_a_common_word_only(asked_again):
     ]
 
 
-ASKED = Dataset.from_dict({"text": ["a vector", "masked", "New York", "a Vector", "the decoder", "masked", "new"]})
-OF_PASSAGE = np.array([0, 0, 1, 2, 2, 3, 3])
+ASKED = [["a vector", "masked"], ["New York"], ["a Vector", "the decoder"], ["masked", "new"], [], []]  # by passage
+BODIES = ["a vector", "new york", "the decoder vector", "masked", "a new vector", "york masked decoder"]
+
+
+@pytest.fixture
+def asked(tmp_path, tiny_tokenizer) -> dict:
+    """The arguments of `generated_pairs` for a handful of questions, of which none is filtered."""
+    for name in ("questions", "pairs"):
+        (tmp_path / name).mkdir()
+    Texts.write(tmp_path / "questions", [ASKED], tiny_tokenizer)
+    write_json(tmp_path / "questions" / "counts.json", {"drawn": 9, "kept": 7})
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    texts = Dataset.from_dict({"title": [""] * 6, "text": BODIES})
+    Bm25.build(texts, folder=tmp_path / "bm25" / "index", progress=False)
+    collection = SimpleNamespace(passages=texts, documents=lambda: (np.arange(6), np.zeros(6)))
+    given = {"folder": tmp_path / "pairs", "questions": tmp_path / "questions", "collection": collection}
+    given |= {"tokenizer": tmp_path / "tokenizer", "index": tmp_path / "bm25", "filter_by": "bm25", "seed": 0}
+    return given | {"filter": "none", "top_k": 1, "negatives": "none", "depth": 2}
 
 
 def words(folder, tokenizer) -> list[str]:
@@ -203,30 +221,27 @@ def words(folder, tokenizer) -> list[str]:
     return [tokenizer.decode(row, skip_special_tokens=True).replace(" ##", "") for row in batch.input_ids]
 
 
-def test_equal_questions_are_one_query_with_every_source(tmp_path, tiny_tokenizer):
-    kept = np.array([1, 1, 1, 1, 0, 1, 0], bool)
-    counts = store_questions(ASKED, OF_PASSAGE, kept, tmp_path, tiny_tokenizer, passages=6)
-    examples = Examples.open(tmp_path / "examples")
-    assert words(tmp_path / "queries", tiny_tokenizer) == ["a vector", "masked", "new york"]
-    assert [part.tolist() for part in np.split(examples.positives, examples.offsets[1:-1])] == [[0, 2], [0, 3], [1]]
-    assert examples.passages == 6 and examples.negatives.shape == (3, 0)
-    assert counts == {"filtered": 5, "queries": 3, "pairs": 5, "passages": 4}
+def test_equal_questions_are_one_query_with_every_source(asked, tiny_tokenizer):
+    generated_pairs.body(**asked)
+    examples = Examples.open(asked["folder"] / "examples")
+    assert words(asked["folder"] / "queries", tiny_tokenizer) == ["a vector", "masked", "new york", "the decoder", "new"]
+    assert np.split(examples.positives, examples.offsets[1:-1])[0].tolist() == [0, 2]
+    assert examples.positives.tolist() == [0, 2, 0, 3, 1, 2, 3]
+    assert examples.passages == 6 and examples.negatives.shape == (5, 0)
+    counts = {"generated": 9, "deduplicated": 7, "filtered": 7, "queries": 5, "pairs": 7, "passages": 4}
+    assert read_json(asked["folder"] / "counts.json") == counts
 
 
-def test_negatives_are_the_best_of_the_retriever_without_the_positives(tmp_path, tiny_tokenizer):
-    draw = np.random.default_rng(0)
-    questions, passages = (draw.standard_normal((size, 4)).astype(np.float32) for size in (7, 40))
-    store_questions(
-        ASKED, OF_PASSAGE, np.ones(7, bool), tmp_path, tiny_tokenizer, passages=40,
-        retriever=ByVectors(questions, passages), depth=5,
-    )  # fmt: skip
-    examples = Examples.open(tmp_path / "examples")
-    for place, question in enumerate([0, 1, 2, 4, 6]):  # each text where it comes first
+def test_negatives_are_the_best_of_the_retriever_without_the_positives(asked):
+    generated_pairs.body(**asked | {"negatives": "bm25"})
+    examples = Examples.open(asked["folder"] / "examples")
+    ranking = Bm25.open(asked["index"] / "index").search(["a vector", "masked", "New York", "the decoder", "new"], 6)
+    for place, ranked in enumerate(ranking.rows.tolist()):
         known = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
-        ranked = [row for row in np.argsort(-(passages @ questions[question])) if row not in known]
-        assert sorted(examples.negatives[place]) == sorted(ranked[:5])
+        others = [row for row in ranked if row >= 0 and row not in known]
+        assert {*others[:2]} <= {*examples.negatives[place].tolist()} and len(others) > 0
 
 
-def test_no_question_left_is_an_error_with_a_way_out(tmp_path, tiny_tokenizer):
+def test_no_question_left_is_an_error_with_a_way_out(asked):
     with pytest.raises(InputError, match="weaker filter"):
-        store_questions(ASKED, OF_PASSAGE, np.zeros(7, bool), tmp_path, tiny_tokenizer, passages=6)
+        generated_pairs.body(**asked | {"limit": 0})

@@ -175,12 +175,6 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(store, enc
         assert (vectors_at(made, rows) == whole[rows]).all()
 
 
-def test_shards_are_whole_blocks(store, encoder, tmp_path, small_blocks):
-    for rows in ((8, 150), (0, 40), (16, 16), (0, 160)):
-        with pytest.raises(InputError, match="not whole blocks"):
-            encode(encoder, store, tmp_path / "v.npy", **options(rows=rows))
-
-
 def test_a_collection_of_one_block_is_sorted_as_a_whole(store, encoder, tmp_path):
     """Then its vectors are those that were made before there were blocks."""
     assert shards(len(store)) == [(0, len(store))]

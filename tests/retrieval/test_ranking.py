@@ -6,6 +6,7 @@ import pytest
 from dr_lib.collections import judged_rows, rows_of
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Ranking, read_run, write_run
+from dr_lib.retrieval.ranking import also_in
 
 IDS = [f"p{i}" for i in range(20)]
 
@@ -172,3 +173,10 @@ def test_only_judgements_at_or_above_the_minimum_count():
     assert [rows.tolist() for rows in judged_rows(qrels, ["b", "a", "c"], IDS)] == [[], [1, 3], []]
     assert [rows.tolist() for rows in judged_rows(qrels, ["a"], IDS, minimum=2)] == [[1]]
     assert judged_rows({}, [], IDS) == []
+
+
+def test_lists_are_compared_query_by_query():
+    lists = np.array([[4, 7, -1], [7, 4, 1]])
+    assert also_in(lists, np.array([[7, 9], [-1, 3]])).tolist() == [[False, True, False], [False, False, False]]
+    assert also_in(lists, [np.array([]), np.array([1, 4])]).tolist() == [[False, False, False], [False, True, True]]
+    assert also_in(lists[:0], []).shape == (0, 3)

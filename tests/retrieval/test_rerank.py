@@ -1,6 +1,7 @@
 """Re-ranking: right scores for right pairs, the new order, the untouched tail, and the scores of a teacher."""
 
 from importlib import import_module
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -11,9 +12,9 @@ from torch import nn
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_masked_lm
 from dr_lib.retrieval import Ranking
-from dr_lib.retrieval.rerank import rerank, score_examples, score_pairs
+from dr_lib.retrieval.rerank import rerank, score_pairs, teacher_scores
 from dr_lib.tokens import TokenStore
-from dr_lib.training import Examples
+from dr_lib.training import TeacherScores, training_examples
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,8 @@ def stores(tiny_tokenizer, sentences, tmp_path_factory):
     asked = datasets.Dataset.from_dict({"text": [" ".join(rng.choice(words, 1 + row)) for row in range(5)]})
     bodies = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(40)]
     told = datasets.Dataset.from_dict({"title": ["", "a title"] * 20, "text": bodies})
-    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries", columns=("text",), progress=False)
-    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages", progress=False)
+    queries = TokenStore.build(asked, tiny_tokenizer, folder / "queries" / "store", columns=("text",), progress=False)
+    return queries, TokenStore.build(told, tiny_tokenizer, folder / "passages" / "store", progress=False)
 
 
 @pytest.fixture
@@ -116,15 +117,21 @@ def test_the_first_passages_follow_the_new_scores_and_the_others_their_old_order
         assert np.isfinite(found.scores[query]).sum() == len(old)
 
 
-def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder):
-    crossing = encoder.crossing(*stores)
-    examples = Examples.of([3, 0], [[7], [1, 2]], [[9, 30], [5, -1]], passages=40)
-    found = score_examples(encoder, crossing, examples, **OPTIONS)
-    np.testing.assert_allclose(found.positives, one_by_one(encoder, crossing, [(3, 7), (0, 1), (0, 2)]), atol=1e-5)
-    negatives = one_by_one(encoder, crossing, [(3, 9), (3, 30), (0, 5)])
-    np.testing.assert_allclose(found.negatives, [negatives[:2], [negatives[2], np.nan]], atol=1e-5)
-    taught = found.of(examples, np.array([1]), np.array([[2, 5, 11]]))
-    np.testing.assert_allclose(taught, [[found.positives[2], negatives[2], np.nan]], atol=1e-5)
+def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
+    encoder.save(tmp_path / "scorer" / "model")
+    relevant = [np.array(rows, int) for rows in ([1, 2], [], [], [7], [])]
+    collection = SimpleNamespace(relevant_rows={"train": relevant}.get, passages=range(40))
+    np.save(tmp_path / "negatives.npy", np.array([[5, -1], [-1, -1], [-1, -1], [9, 30], [-1, -1]], np.int32))
+    texts = [store.folder.parent for store in stores]
+    (made := tmp_path / "made").mkdir()
+    teacher_scores.body(made, tmp_path / "scorer", *texts, tmp_path, collection)
+    found, crossing = TeacherScores.open(made), encoder.crossing(*stores)
+    np.testing.assert_allclose(found.positives, one_by_one(encoder, crossing, [(0, 1), (0, 2), (3, 7)]), atol=1e-5)
+    negatives = one_by_one(encoder, crossing, [(0, 5), (3, 9), (3, 30)])
+    np.testing.assert_allclose(found.negatives, [[negatives[0], np.nan], negatives[1:]], atol=1e-5)
+    taught = found.of(training_examples(collection, tmp_path), np.array([0]), np.array([[2, 5, 11]]))
+    np.testing.assert_allclose(taught, [[found.positives[1], negatives[0], np.nan]], atol=1e-5)
 
 
 def test_bf16_is_close_to_fp32(stores, encoder, ranking):

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from dr_lib import losses
-from dr_lib.errors import InputError
 from dr_lib.training import BiEncoder, Distillation, DistilledBiEncoder, Examples, RetrievalBatches
 
 
@@ -79,11 +78,6 @@ def test_inner_products_are_used_where_vectors_are_not_normalised(batch):
     expected = losses.distillation(own, batch.teacher_scores)
     found = student.divergence(queries, passages, batch.teacher_scores)
     torch.testing.assert_close(found, expected)
-
-
-def test_a_batch_without_teacher_is_refused(batch):
-    with pytest.raises(InputError, match="teacher"):
-        DistilledBiEncoder(Table(), Distillation())(replace(batch, teacher_scores=None), torch.Generator())
 
 
 def test_own_hard_negatives_are_left_to_the_teacher_where_that_is_asked_for(batch):

@@ -32,10 +32,9 @@ def real_mrr(queries: torch.Tensor, passages: torch.Tensor) -> np.ndarray:
     return evaluate(ranking, qrels, ids, [f"MRR@{len(passages)}"]).per_query(f"MRR@{len(passages)}")
 
 
-@pytest.mark.parametrize("at_once", [1 << 28, 400 * 4 * 7, 1])
+@pytest.mark.parametrize("at_once", [1 << 28, 400 * 8 * 7, 1])
 def test_mrr_on_the_whole_collection_is_that_of_the_real_search(monkeypatch, at_once):
     monkeypatch.setattr(pool, "SCORE_BYTES", at_once)
-    monkeypatch.setattr(pool, "BLOCK", 150)
     ranks = pool_ranks(QUERIES, PASSAGES, whole())
     assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(QUERIES, PASSAGES))
 
@@ -46,6 +45,19 @@ def test_equal_scores_stand_in_the_order_of_the_real_search():
     ranks = pool_ranks(queries, passages, whole())
     assert len(set(ranks.tolist())) > 5
     assert np.array_equal((1 / ranks).astype(np.float32), real_mrr(queries, passages))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_are_those_of_a_sorted_list_whatever_is_tied(seed):
+    rng = np.random.default_rng(seed)
+    queries, passages = (rng.integers(-1, 2, (n, 3)).astype(np.float32) for n in (30, 60))
+    positives = [rng.permutation(60)[: rng.integers(1, 5)] for _ in range(30)]
+    pool = ValidationPool.of(range(30), positives, np.arange(60)[None])
+    expected = []
+    for scores, own in zip((queries @ passages.T).tolist(), positives, strict=True):
+        order = sorted(range(60), key=lambda row, scores=scores: (-scores[row], row))
+        expected.append(1 + min(order.index(row) for row in own))
+    assert pool_ranks(torch.from_numpy(queries), torch.from_numpy(passages), pool).tolist() == expected
 
 
 def test_a_pool_ranks_what_it_holds_and_nothing_else():
