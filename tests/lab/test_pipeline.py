@@ -163,6 +163,28 @@ def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_sta
     assert one.kind == other.kind == "untuned" and one.key != other.key
 
 
+@pytest.mark.parametrize("name", ["bfs", "ict", "paq", "reddit", "pair"])
+def test_what_is_not_fine_tuned_is_compared_as_in_its_pre_training(tiny_recipe, name):
+    recipe = tiny_recipe.with_(objective=name, auxiliary__pseudo_labels__labels="given", final="pretrained")
+    by_product = Pipeline(recipe).retriever
+    assert not by_product.arguments["training"].normalise
+    assert by_product.key == Pipeline(recipe.with_(finetuning__normalise=False)).retriever.key
+    assert Pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
+
+
+def test_a_trained_projection_stays_where_nothing_is_fine_tuned_and_none_is_drawn(tiny_recipe):
+    plain = tiny_recipe.with_(objective="paq", final="pretrained")
+    projected = Pipeline(plain.with_(objective__projection=True)).retriever
+    assert projected.arguments["training"].projection
+    assert Pipeline(plain.with_(finetuning__projection=True)).retriever.arguments["training"].projection is None
+
+
+@pytest.mark.parametrize("name", ["none", "simlm", "cdmae"])
+def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_says(tiny_recipe, name):
+    recipe = tiny_recipe.with_(objective=name, final="pretrained")
+    assert Pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
+
+
 def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
     first, second = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(final="retriever2"))
     assert second.retriever1.key == first.retriever.key != second.retriever.key
