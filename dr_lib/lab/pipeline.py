@@ -39,6 +39,7 @@ class Pipeline:
     Attributes:
         collection: what the recipe trains on.
         searched: what it is evaluated on: the same one but for zero-shot runs.
+        corpus: what is pre-trained on, and what pairs for it are made of: the same one unless `pretraining.collection` is set.
         base: the masked LM that every training starts from.
 
     Raises:
@@ -356,8 +357,9 @@ class Pipeline:
         return made.costs(len(self.corpus.passages))
 
     def questions(self, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
-        """Questions about every passage, by the collection's own generator or a public one."""
-        return self.questions_by(self.question_generator(seed), per_passage=per_passage, top_k=top_k, seed=seed)
+        """Questions about every passage that is pre-trained on, by the collection's own generator or a public one."""
+        options = {"per_passage": per_passage, "top_k": top_k, "seed": seed}
+        return self.questions_by(self.question_generator(seed), self.corpus, **options)
 
     def question_generator(self, seed: int) -> Checkpoint:
         """A public question generator by name, or one trained on the collection's own training queries."""
@@ -368,12 +370,15 @@ class Pipeline:
         made = materials.question_generator(self.base.model, *self._training_set, training=settings, **common)
         return self._writer(made, settings)
 
-    def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
-        """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
+    def questions_by(
+        self, writer: Checkpoint, collection: Collection | None = None, *, per_passage: int, top_k: int, seed: int
+    ) -> Stage:
+        """Questions about every passage of a collection (default the recipe's): at most `per_passage` distinct ones each."""
+        collection = collection or self.collection
         options = {"per_passage": per_passage, "top_k": top_k, "layout": self.recipe.layout, "seed": seed}
-        read = self.passages(by=writer if isinstance(writer.tokenizer, Data) and not writer.public else None)
-        made = materials.questions(writer.model, read, self.collection, self.base.tokenizer, public=writer.public, **options)
-        written = len(self.collection.passages) * per_passage * self.recipe.query_length
+        read = self.passages(collection, writer if isinstance(writer.tokenizer, Data) and not writer.public else None)
+        made = materials.questions(writer.model, read, collection, self.base.tokenizer, public=writer.public, **options)
+        written = len(collection.passages) * per_passage * self.recipe.query_length
         return made.costs(written * self._work_a_token() / 3)
 
     def continuations(self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0) -> Stage:
@@ -400,24 +405,25 @@ class Pipeline:
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, options.depth)
         searchers = {options.negatives, "none" if options.filter == "none" else options.filter_by} - {"none"}
-        dense = (self.first_retriever, self.vectors(self.first_retriever)) if "dense" in searchers else (None, None)
+        first = self.first_retriever if "dense" in searchers else None
+        dense = (first, self.vectors(first, self.corpus)) if first else (None, None)
         made = materials.generated_pairs(
             self.questions(per_passage=options.per_passage, seed=seed),
-            self.collection,
+            self.corpus,
             self.base.tokenizer,
-            self.bm25_index() if "bm25" in searchers else None,
+            self.bm25_index(self.corpus) if "bm25" in searchers else None,
             *dense,
             seed=seed,
             **options.model_dump(exclude={"file", "per_passage"}),
         )
-        return made.costs(len(searchers) * options.per_passage * len(self.collection.passages) ** 2)
+        return made.costs(len(searchers) * options.per_passage * len(self.corpus.passages) ** 2)
 
     def reddit_pairs(self, *, seed: int = 0) -> Stage:
-        """Pairs that people wrote: of a file, else the collection's titles with their bodies."""
+        """Pairs that people wrote: of a file, else the titles of what is pre-trained on with their bodies."""
         options = self.recipe.auxiliary.reddit_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, 0)
-        return materials.title_pairs(self.collection, self.base.tokenizer).costs(len(self.collection.passages))
+        return materials.title_pairs(self.corpus, self.base.tokenizer).costs(len(self.corpus.passages))
 
     def _file_pairs(self, name: str, limit: int | None, seed: int, depth: int) -> Stage:
         path = find_file(name, "pairs/train.jsonl")
@@ -572,6 +578,10 @@ def check(pipeline: Pipeline) -> None:
         problem = f"{recipe.objective.name} replaces words by the guesses of a masked LM, and {base.name} came without its head"
         fix = "Name a masked LM of the same vocabulary as `generator`, or take a method without one (mlm, retromae)."
         raise InputError(problem, where="objective", fix=fix)
+    for key in ("collection", "first") if recipe.objective.name == "pair" else ():
+        if (chosen := getattr(recipe.pretraining, key)) and open_sample(chosen).digest != collection.digest:
+            problem = "pair learns from judged passages of the recipe's collection, and this names another one"
+            raise InputError(problem, where=f"pretraining.{key}", fix="Leave it out, or take a method that reads no labels.")
     check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
     if options.nlu:
         evaluation.task_of(options.nlu.task)

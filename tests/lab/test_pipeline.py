@@ -15,7 +15,7 @@ from dr_lib.lab import Pipeline
 from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TeacherScores, training_examples
+from dr_lib.training import TeacherScores, TrainLog, training_examples
 
 LOOKS = {"every": 2, "queries": 5, "per_query": 3}
 QUERY_WEIGHT = "encoder.layer.0.attention.self.query.weight"
@@ -111,6 +111,36 @@ def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tm
     general = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "general")))
     assert twice.pretrained.arguments["start"].stage.key == general.pretrained.key
     assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
+
+
+def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(tiny_recipe, beir_folder, tmp_path):
+    beir_folder(tmp_path / "other", passages=30)
+    pipeline = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"))
+    pairs = pipeline.material("paq_pairs").arguments
+    texts = pipeline.material("questions"), pairs["questions"], pipeline.material("reddit_pairs")
+    assert all(one.arguments["collection"] is pipeline.corpus for one in texts)
+    assert pairs["collection"] is pipeline.corpus is not pipeline.collection
+    index, vectors = pipeline.bm25_index(pipeline.corpus), pipeline.vectors(pipeline.first_retriever, pipeline.corpus)
+    read = {one.key for one in pipeline.material("paq_pairs").walk()}
+    assert {index.key, *(one.key for one in vectors)} <= read
+
+
+@pytest.mark.parametrize("name", ["paq", "reddit"])
+def test_pairs_of_other_passages_are_trained_on(tiny_recipe, shared, beir_folder, tmp_path, name):
+    beir_folder(tmp_path / "other", passages=52)
+    changes = {"auxiliary__paq_pairs__filter": "none", "pretraining__collection": str(tmp_path / "other")}
+    pipeline = Pipeline(tiny_recipe.with_(objective=name, **changes))
+    assert np.isfinite(TrainLog.load(shared.get(pipeline.pretrained) / "log.json").column("loss")).all()
+
+
+@pytest.mark.parametrize("key", ["collection", "first"])
+def test_labels_of_one_collection_are_no_pairs_of_another(tiny_recipe, beir_folder, tmp_path, key):
+    beir_folder(tmp_path / "other", passages=30)
+    pair = tiny_recipe.with_(objective="pair", **{f"pretraining__{key}": str(tmp_path / "other")})
+    with pytest.raises(InputError, match=rf"pretraining\.{key}: pair learns from judged passages"):
+        Pipeline(pair)
+    assert Pipeline(pair.with_(**{f"pretraining__{key}": tiny_recipe.collection.name})).pretrained
+    assert Pipeline(pair.with_(objective="mlm")).pretrained
 
 
 def test_pairs_may_be_trained_on_after_other_pairs(tiny_recipe, tmp_path):
