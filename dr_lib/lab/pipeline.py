@@ -184,7 +184,7 @@ class Pipeline:
         if self.recipe.reranking.by == "bm25":
             return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
         mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
-        texts, pairs = self._tokens_for_scoring("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
+        texts, pairs = self._tokens_for_scorer("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
         made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
@@ -297,7 +297,7 @@ class Pipeline:
 
     def reranked(self, run: Stage, split: str, where: Collection, *, rest: bool = True) -> Stage:
         """A run with its first passages in the re-ranker's order, the others below or left out."""
-        texts, depth = self._tokens_for_scoring(split, where), self.recipe.reranking.depth
+        texts, depth = self._tokens_for_scorer(split, where), self.recipe.reranking.depth
         made = retrieval.reranked(run, self.scorer, *texts, depth=depth, rest=rest)
         return made.costs(self.scoring_work(depth * len(where.qrels(split))))
 
@@ -328,6 +328,12 @@ class Pipeline:
         """Queries and passages in the cross-encoder's tokens: the base model's where both tokenizers agree."""
         by = self.base if self.reader.tokenizer == self.base.tokenizer else self.reader
         return self.queries(split, collection, by), self.passages(collection, by)
+
+    def _tokens_for_scorer(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
+        """Queries and passages in the tokens of what re-ranks: late interaction starts from the base model."""
+        if self.recipe.reranking.by:
+            return self.queries(split, collection), self.passages(collection)
+        return self._tokens_for_scoring(split, collection)
 
     def scoring_work(self, pairs: int) -> float:
         """Operations needed to score this many pairs."""
