@@ -36,6 +36,7 @@ class Examples:
         offsets: `[queries + 1]` int64.
         negatives: `[queries, depth]` int32, -1 where a query has fewer.
         passages: number of passages that may be drawn.
+        annotated: `[queries]` int64, the positive of each that was judged first; None takes the first of `positives`.
 
     Raises:
         InputError: no query, one without positive, or a positive among a query's negatives.
@@ -51,6 +52,7 @@ class Examples:
     offsets: np.ndarray
     negatives: np.ndarray
     passages: int
+    annotated: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -60,13 +62,15 @@ class Examples:
         negatives: Sequence[Sequence[int]] | np.ndarray | None = None,
         *,
         passages: int,
+        annotated: Sequence[int] | np.ndarray | None = None,
     ) -> "Examples":
         """Make examples from one list of positives a query; without `negatives` hard ones are drawn at random."""
         counts = [len(rows) for rows in positives]
         flat = np.concatenate([np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)])
         given = np.zeros((len(counts), 0), np.int32) if negatives is None else np.asarray(negatives, dtype=np.int32)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages)
+        first = None if annotated is None else np.asarray(annotated, dtype=np.int64)
+        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages, first)
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
@@ -113,6 +117,10 @@ class Examples:
         first = np.cumsum(counts) - counts
         return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
 
+    def first_positives(self) -> np.ndarray:
+        """The annotated positive of each query, `[queries]` int64."""
+        return self.positives[self.offsets[:-1]] if self.annotated is None else self.annotated
+
     def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positives of the chosen queries one after the other, and where each query's own ones begin."""
         places, first = self.places_of(chosen)
@@ -136,7 +144,8 @@ def training_examples(
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
-    relevant = collection.relevant_rows("train")
+    judged = collection.relevant_rows("train")
+    relevant = [np.sort(rows) for rows in judged]
     if negatives and (negatives / "positives.npy").is_file():  # passages that hold an answer, behind the judged ones
         queries, rows = np.load(negatives / "positives.npy").T
         bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
@@ -145,7 +154,9 @@ def training_examples(
     if share is not None:
         usable = nested_share(usable, share, share_seed)
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
-    given = Examples.of(usable, [relevant[row] for row in usable], listed, passages=len(collection.passages))
+    annotated = [np.append(judged[row], relevant[row])[0] for row in usable]
+    positives = [relevant[row] for row in usable]
+    given = Examples.of(usable, positives, listed, passages=len(collection.passages), annotated=annotated)
     return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
 
 
@@ -253,7 +264,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
         first, second: examples whose rows mean the same queries and passages.
 
     Returns:
-        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands.
+        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands; what the first
+        say is annotated stays so.
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
@@ -266,6 +278,9 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
     keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
     owners, positives = np.divmod(keys, span)
+    annotated = np.zeros(len(rows), np.int64)
+    annotated[places[1]] = second.first_positives()
+    annotated[places[0]] = first.first_positives()
     # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it would without them.
     width = first.negatives.shape[1]
     lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
@@ -274,7 +289,7 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span)
+    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -306,15 +321,16 @@ def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: 
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
         seed, epoch: from 0.
-        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first" always
-            the first one (DPR for Natural Questions, where that is the annotated passage).
+        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first"
+            always the first one judged (DPR for Natural Questions, where that is the annotated passage).
 
     Returns:
         `[batch]` int64 passage rows.
     """
+    if rule == "first":
+        return examples.first_positives()[chosen]
     # The seed shifts the turn, so that runs of one epoch differ in it too.
-    turn = 0 if rule == "first" else (epoch + seed) % examples.counts(chosen)
-    return examples.positives[examples.offsets[chosen] + turn]
+    return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
 
 
 def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
