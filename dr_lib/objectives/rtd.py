@@ -25,11 +25,11 @@ class RtdSettings(MaskedSettings):
 
     Attributes:
         rate: share of tokens that the generator fills.
-        init_seed: of the head.
+        init_seed: of the head; None takes the recipe's seed.
     """
 
     rate: float = Field(0.15, ge=0, le=1)
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
 
 class Rtd(MaskedObjective):
