@@ -346,7 +346,7 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
     Returns:
         `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the window from
         (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole and filled with random passages,
-        other ones in each epoch.
+        other ones in each epoch; no passage comes twice while there are others.
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)
@@ -360,7 +360,8 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
         order = _shuffled(listed, examples.query_rows[chosen], seed)
         drawn = np.take_along_axis(order, slot % np.maximum(available, 1)[:, None], axis=1)
     if short.any():
-        drawn[short] = _random_negatives(examples, chosen, count, seed=seed, epoch=epoch)[short]
+        some = short.any(axis=1)
+        drawn[short] = _random_negatives(examples, chosen[some], listed[some], short[some], seed=seed, epoch=epoch)
     return drawn
 
 
@@ -372,15 +373,29 @@ def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarr
     return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
 
 
-def _random_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
-    """`[batch, count]` passages by hash; one that is a known positive of its query moves on to the next that is not."""
-    query, slot = examples.query_rows[chosen][:, None], np.arange(count)[None, :]
+def _random_negatives(
+    examples: Examples, chosen: np.ndarray, listed: np.ndarray, short: np.ndarray, *, seed: int, epoch: int
+) -> np.ndarray:
+    """Passages by hash for the places `short` `[batch, count]`, row after row.
+
+    One that is a known positive of its query, listed as its negative or drawn for an earlier place moves on to the next
+    that is not. Where a query has too few passages for that, only positives are passed over.
+    """
+    query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
     positives, first = examples.positives_of(chosen)
-    owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
-    while (wrong := np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)).any():
+    counts = examples.counts(chosen)
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    enough = examples.passages - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
+    earlier = short[:, None, :] & (slot < slot.T)  # [batch, place, places before it that are drawn, too]
+    while True:
+        wrong = np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)
+        taken = (drawn[:, :, None] == listed[:, None, :]).any(axis=2)
+        taken |= ((drawn[:, :, None] == drawn[:, None, :]) & earlier).any(axis=2)
+        wrong = (wrong | taken & enough[:, None]) & short
+        if not wrong.any():
+            return drawn[short]
         drawn[wrong] = (drawn[wrong] + 1) % examples.passages
-    return drawn
 
 
 def known_positives(

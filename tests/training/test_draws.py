@@ -104,6 +104,15 @@ def test_a_negative_is_never_a_known_positive():
         assert drawn.max() < 8
 
 
+def test_what_fills_a_list_is_neither_in_it_nor_drawn_twice_while_there_are_other_passages():
+    few = Examples.of([0, 1, 2], [[0], [1, 2], [3]], [[4, 5, -1], [-1, 9, -1], [0, 1, 2]], passages=12)
+    for epoch in range(50):
+        drawn = draw_negatives(few, np.arange(3), 8, seed=0, epoch=epoch)
+        for row, own in enumerate(([0], [1, 2], [3])):
+            assert len(set(drawn[row])) == 8 and not set(own) & set(drawn[row])
+        assert draw_negatives(few, np.arange(3), 11, seed=0, epoch=epoch).shape == (3, 11)
+
+
 def test_a_query_gets_the_same_negatives_in_any_company(examples):
     together = draw_negatives(examples, ALL, 12, seed=5, epoch=2)
     for query in (0, 17, 39):
