@@ -51,7 +51,7 @@ class Rtd(MaskedObjective):
     ):
         super().__init__(model, tokenizer, settings)
         generator_model = copy.deepcopy(model) if generator_model is model else generator_model
-        self.generator = Generator(generator_model, self.special)
+        self.generator = Generator(generator_model, self.special, pieces=self.pieces)
         self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
