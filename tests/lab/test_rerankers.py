@@ -39,6 +39,16 @@ def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_
         assert scored.arguments["queries"].arguments["tokenizer"] == crossed.reader.tokenizer
 
 
+@pytest.mark.parametrize("change", [{"normalise": False}, {"chunk": 4}, {"validation": {"every": 2}}], ids=str)
+def test_late_interaction_refuses_settings_that_it_does_not_read(tiny_recipe, change):
+    changes = {f"finetuning__{name}": value for name, value in change.items()}
+    plain = tiny_recipe.with_(**changes, reranking__by="late_interaction")  # trains none
+    for final in ("reranker", "distilled"):
+        with pytest.raises(InputError, match=f"late interaction .* without {next(iter(change))}"):
+            plain.with_(final=final)
+        assert plain.with_(final=final, reranking__by=None)
+
+
 def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_recipe, cache):
     recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
     record = lab.execute(lab.Run("own", "late", "smoke", recipe), cache)
