@@ -183,8 +183,9 @@ class Pipeline:
         """The re-ranker's scores of every positive and negative of the training queries, or BM25's."""
         if self.recipe.reranking.by == "bm25":
             return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
-        mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
-        texts, pairs = self._tokens_for_scorer("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
+        lists = [self.recipe.mining, *([self.recipe.negatives] if self.recipe.mining.with_bm25 else [])]
+        listed = self.recipe.distillation.teacher_negatives or sum(one.depth + one.random_negatives for one in lists)
+        texts, pairs = self._tokens_for_scorer("train", self.collection), 1 + listed
         made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
@@ -237,13 +238,14 @@ class Pipeline:
         return made.costs(read * self.base.shape.work(recipe.passage_length), self.base.shape.size)
 
     def mined_by(self, retriever: Stage, keep: int | None = None) -> Stage:
-        """Hard negatives from a retriever's own ranking of the training queries; `keep` cuts each list."""
+        """Hard negatives from a retriever's own ranking of the training queries; with `keep` so many of these, and no others."""
         mining = self.recipe.mining
         run = self.dense_run(retriever, "train", mining.depth + self.most_relevant)
         options = mining.model_dump(exclude={"rounds", "with_bm25"})
         if keep is not None:
             options |= {"keep": keep, "random_negatives": 0}
-        return retrieval.negatives(run, self.collection, self.bm25_negatives if mining.with_bm25 else None, **options)
+        also = self.bm25_negatives if mining.with_bm25 and keep is None else None
+        return retrieval.negatives(run, self.collection, also, **options)
 
     # Searching ------------------------------------------------------------------------------------------------------
 
