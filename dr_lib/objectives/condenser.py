@@ -180,7 +180,10 @@ class Cocondenser(Condenser):
         return batch
 
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
-        """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1."""
+        """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1.
+
+        Of several processes each takes the mean over the masked tokens of its own spans, and these means count equally.
+        """
         parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
         # Every process compares its spans with those of all others, where most of the negatives are.
         vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)
