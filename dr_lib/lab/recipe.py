@@ -109,7 +109,8 @@ class NegativesSettings(Settings):
         random_negatives: passages from anywhere added to each list.
         seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
         answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain questions), "positive" makes
-            them positives besides (SimLM's NQ scripts); "keep" does neither.
+            them positives besides (SimLM's NQ scripts); "keep" does neither. The ranking is no deeper for it: where fewer
+            than `depth` are left, random passages, in which no answers are looked for, fill the list.
     """
 
     depth: int = Field(default=200, gt=0)
