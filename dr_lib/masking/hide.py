@@ -27,7 +27,7 @@ def hide(
         batch: clean passages.
         mask: `[batch, length]` bool, the positions to replace.
         mask_id: id of [MASK].
-        vocab_size: number of ids.
+        vocab_size: number of pieces that the tokenizer has; ids from there on are never drawn.
         generator: on the batch's device; unused with `"mask"`.
         policy: `"mask"` writes [MASK] everywhere (SimLM's script); `"80_10_10"` writes [MASK] with probability 0.8, a
             random id with 0.1, and leaves the piece with 0.1 (BERT, RetroMAE, Condenser, MASTER, CDMAE).

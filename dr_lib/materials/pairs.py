@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
@@ -93,7 +94,8 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
     """Write `queries/`, `passages/` and `examples/`: each distinct text once, with all pairs that it is in.
 
     Of each row the first positive that has text is taken, as the released loader does. Rows with the same question are
-    one query with the positives of all of them.
+    one query with the positives of all of them; what any of them gives as a positive, its further ones too, is in no row a
+    hard negative of that question.
 
     Args:
         rows: read once.
@@ -110,6 +112,7 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
     """
     (folder / SCRATCH).mkdir(exist_ok=True)
     asked, answering, others, left_out = array("q"), array("q"), array("q"), 0
+    further, further_of = array("q"), array("q")  # positives that are not stored as such, and their rows
     with (
         open_strings(folder / SCRATCH / "queries.arrow", "text") as queries,
         open_strings(folder / SCRATCH / "passages.arrow", "title", "text") as passages,
@@ -122,6 +125,8 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
             negatives = [one for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
             queries.write({"text": row.question.strip()})
             asked.append(text_hash(row.question.strip().casefold()))
+            further.extend(text_hash(*one) for one in row.positives if one != positive)
+            further_of.extend([len(asked) - 1] * (len(further) - len(further_of)))
             for one in (positive, *negatives):
                 passages.write(one._asdict())
                 answering.append(text_hash(*one))
@@ -140,11 +145,15 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
     of_row = np.frombuffer(others, np.int64)
     is_positive = np.diff(of_row, prepend=-1) > 0  # the first passage of each row
     owners = query_rows[of_row]
+    # Another row of a question may list as negative what this one gives as a further positive.
+    known = pd.Index(np.frombuffer(answering, np.int64)[first_passages]).get_indexer(np.array(further, np.int64))
+    right = (query_rows[np.array(further_of, np.int64)] * len(first_passages) + known)[known >= 0]
+    is_negative = ~is_positive & ~np.isin(owners * len(first_passages) + passage_rows, right)
     examples = group_examples(
         owners[is_positive],
         passage_rows[is_positive],
-        owners[~is_positive],
-        passage_rows[~is_positive],
+        owners[is_negative],
+        passage_rows[is_negative],
         passages=len(first_passages),
         depth=depth,
     )

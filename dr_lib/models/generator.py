@@ -28,6 +28,7 @@ class Generator(nn.Module):
         dropout_active: False keeps a frozen generator in eval mode for good (the paper's "frozen"). True follows the
             trainer's mode, which is what the released code really does. A generator that learns always follows it.
         forbid_special: never sample [PAD], [CLS], [SEP] or [MASK] (the released code allows them).
+        pieces: number of pieces of the tokenizer; spare rows of the model above them are never sampled. None has none.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class Generator(nn.Module):
         frozen: bool = True,
         dropout_active: bool = False,
         forbid_special: bool = True,
+        pieces: int | None = None,
     ):
         super().__init__()
         self.model = model.requires_grad_(not frozen)
         self.always_eval = frozen and not dropout_active
         banned = [special_ids[name] for name in ("pad", "cls", "sep", "mask")] if forbid_special else []
+        banned += range(pieces or model.config.vocab_size, model.config.vocab_size)
         ids = torch.tensor(banned, dtype=torch.int64, device=model.device)
         self.register_buffer("forbidden", ids, persistent=False)
         self.train(self.training)

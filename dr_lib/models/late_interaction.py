@@ -79,7 +79,9 @@ class LateInteraction(TextModel):
         return Pieces(nn.functional.normalize(vectors, dim=2), ~batch.special)
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> TextPairs:
-        """Queries and passages of two stores, laid out as this model reads them."""
+        """Queries and passages of two stores, laid out as this model reads them; `InputError` for another tokenizer's."""
+        for store in (queries, passages):
+            store.check_tokenizer(self.tokenizer)
         return TextPairs(queries, passages, self.settings)
 
 

@@ -83,6 +83,7 @@ class Objective(nn.Module, ABC):
         passage_model: a second one where passages have an encoder of their own, else None.
         settings: the method's parameters; its annotation in a class says of which type they are.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK] by short name.
+        pieces: number of pieces of the tokenizer; a model may have spare rows above them, which no text contains.
     """
 
     settings: Settings
@@ -105,6 +106,7 @@ class Objective(nn.Module, ABC):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: Settings):
         super().__init__()
         self.model, self.settings, self.special = model, settings, special_ids(tokenizer)
+        self.pieces = len(tokenizer)
         self.passage_model: PreTrainedModel | None = None
 
     @classmethod
@@ -144,8 +146,8 @@ class MaskedObjective(Objective):
     def hide(self, batch: TokenBatch, mask: Tensor, generator: torch.Generator, policy: MaskPolicy = "mask") -> Tensor:
         """Ids `[batch, length]` with the masked pieces hidden (`masking.hide`); no random piece is a special one."""
         # A random [CLS] or [PAD] in mid-passage would teach something that no passage ever shows.
-        vocabulary, special = self.model.config.vocab_size, tuple(self.special.values())
-        return masking.hide(batch, mask, self.special["mask"], vocabulary, generator, policy, special)
+        special = tuple(self.special.values())
+        return masking.hide(batch, mask, self.special["mask"], self.pieces, generator, policy, special)
 
 
 class NoObjective(Objective):

@@ -28,14 +28,14 @@ class EncoderDecoderSettings(MaskedSettings):
         decoder_layers, decoder_init: depth of the decoder; copies of the encoder's last layers, or random weights.
         projection: a linear map between the two, used in pre-training only (CDMAE eq. 4).
         decoder_token_types: as the encoder's (paper), or all zero (SimLM's released code).
-        init_seed: of whatever starts from random weights here.
+        init_seed: of whatever starts from random weights here; None takes the recipe's seed.
     """
 
     decoder_layers: int = Field(2, ge=1)
     decoder_init: Literal["copy_last", "random"] = "copy_last"
     decoder_token_types: Literal["paper", "released"] = "paper"
     projection: bool = False
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
 
 class EncoderDecoder(MaskedObjective):

@@ -40,7 +40,7 @@ class CondenserSettings(MaskedSettings):
         head_layers: depth of the head, N(0, 0.02) weights.
         window: of a passage that is too long, its beginning, or in each epoch another window of its body (released).
         late_mlm: also predict the masked tokens from the last layer itself, with weight 1 (on in the released recipe).
-        init_seed: of the head's weights.
+        init_seed: of the head's weights; None takes the recipe's seed.
     """
 
     rate: float = Field(0.15, ge=0, le=1)
@@ -50,7 +50,7 @@ class CondenserSettings(MaskedSettings):
     head_layers: int = Field(2, ge=1)
     window: Window = "first"
     late_mlm: bool = True
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
 
 class Condenser(MaskedObjective):
@@ -180,7 +180,10 @@ class Cocondenser(Condenser):
         return batch
 
     def forward(self, batch: Siblings, generator: torch.Generator) -> dict[str, Tensor]:
-        """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1."""
+        """Condenser's loss + contrastive loss over the spans of all processes, each with weight 1.
+
+        Of several processes each takes the mean over the masked tokens of its own spans, and these means count equally.
+        """
         parts, vectors = self.condense(batch.spans, generator, self.settings.chunk)
         # Every process compares its spans with those of all others, where most of the negatives are.
         vectors, documents = losses.gather(vectors.float()), losses.gather(batch.documents)

@@ -108,15 +108,19 @@ def stored_pairs(source: Source, folder: Path, batch_pairs: int | None, negative
         negatives: hard negatives beside each positive; a query that has fewer gets random passages.
 
     Raises:
-        InputError: too few pairs for a batch.
+        InputError: too few pairs for a batch, or pairs that are made of other passages than those of the store.
     """
     examples, own = Examples.open(folder / "examples"), folder / "passages"
+    store = TokenStore.open(own) if own.is_dir() else source.store
+    if examples.passages != len(store):
+        problem = f"its pairs count {examples.passages} passages, and {len(store)} are there"
+        raise InputError(problem, where=folder, fix="Make the pairs of the passages that are pre-trained on.")
     layout, budget = source.layout, source.tokens_per_batch
     # Counted at full length: the number of pairs decides the loss, so it must not depend on how long texts happen to be.
     longest = layout.query_length + (1 + negatives) * layout.passage_length
     return RetrievalBatches(
         TokenStore.open(folder / "queries"),
-        TokenStore.open(own) if own.is_dir() else source.store,
+        store,
         examples,
         batch_queries=pairs_at_once(batch_pairs, budget, longest, len(examples)),
         passages_per_query=1 + negatives,

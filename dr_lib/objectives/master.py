@@ -48,7 +48,7 @@ class MasterSettings(MaskedSettings):
         decoder_layers: depth of each decoder; weights are drawn anew, N(0, 0.02).
         passage_weight, complement_weight, half_weight: of the encoder's own masked-LM loss in each of its passes; with
             the last two at 0 there is one such loss, as in the paper's eq. 5 (released: three, each of weight 1).
-        init_seed: of the decoders.
+        init_seed: of the decoders; None takes the recipe's seed.
     """
 
     tasks: tuple[Task, ...] = Field(TASKS, min_length=1)
@@ -66,7 +66,7 @@ class MasterSettings(MaskedSettings):
     passage_weight: float = Field(1.0, ge=0)
     complement_weight: float = Field(1.0, ge=0)
     half_weight: float = Field(1.0, ge=0)
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
     @field_validator("tasks")
     @classmethod

@@ -22,12 +22,12 @@ class PaqSettings(ContrastiveSettings):
         negatives: hard negatives beside each positive (the published file has one per question).
         projection: Linear and LayerNorm over [CLS] (the paper for RoBERTa; its released configurations have none). It
             is saved beside the model; fine-tuning continues with it if it has one too (`Finetuning.projection`).
-        init_seed: of the projection.
+        init_seed: of the projection; None takes the recipe's seed.
     """
 
     negatives: int = Field(1, ge=0)
     projection: bool = False
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Generated questions, each with its passage and hard negatives."""

@@ -50,7 +50,7 @@ def pretrained(
     tokenizer = load_tokenizer(start)
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
     helper = models.load_masked_lm(generator, device=machine.device()) if generator else None
-    objective = assemble(method, settings, model, tokenizer, helper)
+    objective = assemble(method, settings, model, tokenizer, helper, seed=seed)
     store, order = TokenStore.open(passages / "store"), collection.documents()
     source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
     batches = objective.batches(settings, source)
@@ -92,9 +92,17 @@ def assemble(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     generator_model: PreTrainedModel | None = None,
+    *,
+    seed: int = 0,
 ) -> Objective:
-    """The method on its model; `InputError` where model, tokenizer and generator do not fit each other."""
+    """The method on its model, fresh weights drawn by `seed` unless the settings name one (`init_seed`).
+
+    Raises:
+        InputError: model, tokenizer and generator do not fit each other.
+    """
     models.check_tokenizer(model, tokenizer)
+    if getattr(settings, "init_seed", seed) is None:
+        settings = settings.model_copy(update={"init_seed": seed})
     if not method.needs_generator:
         return method(model, tokenizer, settings)
     if generator_model is None:

@@ -34,7 +34,7 @@ class RetromaeSettings(MaskedSettings):
         draws: a draw for each row (paper), or up to 256 draws a passage, of which each row picks one (released).
         bag_weight: weight of DupMAE's bag-of-words loss, 0.1 in its released code; DupMAE's LayerNorm on the queries
             and its second vector for retrieval are not part of this.
-        init_seed: of the decoder's weights.
+        init_seed: of the decoder's weights; None takes the recipe's seed.
     """
 
     encoder_rate: float = Field(0.3, ge=0, le=1)
@@ -43,7 +43,7 @@ class RetromaeSettings(MaskedSettings):
     mask_policy: Literal["mask", "80_10_10"] = "80_10_10"
     draws: Literal["paper", "released"] = "paper"
     bag_weight: float = Field(0.0, ge=0)
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
 
 class Retromae(MaskedObjective):

@@ -25,11 +25,11 @@ class RtdSettings(MaskedSettings):
 
     Attributes:
         rate: share of tokens that the generator fills.
-        init_seed: of the head.
+        init_seed: of the head; None takes the recipe's seed.
     """
 
     rate: float = Field(0.15, ge=0, le=1)
-    init_seed: int = Field(0, ge=0)
+    init_seed: int | None = Field(None, ge=0)
 
 
 class Rtd(MaskedObjective):
@@ -51,7 +51,7 @@ class Rtd(MaskedObjective):
     ):
         super().__init__(model, tokenizer, settings)
         generator_model = copy.deepcopy(model) if generator_model is model else generator_model
-        self.generator = Generator(generator_model, self.special)
+        self.generator = Generator(generator_model, self.special, pieces=self.pieces)
         self.detector = ReplacedTokenHead(model.config.hidden_size, settings.init_seed).to(model.device)
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

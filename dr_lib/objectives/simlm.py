@@ -72,6 +72,7 @@ class Simlm(EncoderDecoder):
             frozen=settings.generator == "frozen",
             dropout_active=settings.generator_dropout == "released",
             forbid_special=settings.forbid_special_samples,
+            pieces=self.pieces,
         )
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:

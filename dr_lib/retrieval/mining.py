@@ -169,7 +169,9 @@ def negatives(
     drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")
-        repeated = (further[:, :, None] == drawn[:, None, :]).any(axis=2)
-        repeated |= np.stack([np.isin(rows, known) for rows, known in zip(further, positives, strict=True)])
+        owners, passages = np.arange(len(drawn))[:, None], len(collection.passages)  # a pair is one number, as in `_draw`
+        known = np.repeat(owners[:, 0], [len(rows) for rows in positives]) * passages + np.concatenate(positives)
+        known = np.sort(np.append(known, (owners * passages + drawn)[drawn >= 0]))
+        repeated = _among(owners * passages + further, known)
         drawn = np.concatenate([drawn, np.where(repeated, -1, further)], axis=1)
     np.save(folder / "negatives.npy", drawn)

@@ -35,6 +35,7 @@ class Examples:
         offsets: `[queries + 1]` int64.
         negatives: `[queries, depth]` int32, none of them a positive of its query, -1 where a query has fewer.
         passages: number of passages that may be drawn.
+        annotated: `[queries]` int64, the positive of each that was judged first; None takes the first of `positives`.
 
     Raises:
         InputError: no query, or one without positive.
@@ -50,6 +51,7 @@ class Examples:
     offsets: np.ndarray
     negatives: np.ndarray
     passages: int
+    annotated: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -59,13 +61,15 @@ class Examples:
         negatives: Sequence[Sequence[int]] | np.ndarray | None = None,
         *,
         passages: int,
+        annotated: Sequence[int] | np.ndarray | None = None,
     ) -> "Examples":
         """Make examples from one list of positives a query; without `negatives` hard ones are drawn at random."""
         counts = [len(rows) for rows in positives]
         flat = np.concatenate([np.asarray(rows, dtype=np.int64) for rows in positives] or [np.zeros(0, np.int64)])
         given = np.zeros((len(counts), 0), np.int32) if negatives is None else np.asarray(negatives, dtype=np.int32)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages)
+        first = None if annotated is None else np.asarray(annotated, dtype=np.int64)
+        return cls(np.asarray(query_rows, dtype=np.int64), flat, offsets, given, passages, first)
 
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
@@ -104,6 +108,10 @@ class Examples:
         first = np.cumsum(counts) - counts
         return np.repeat(self.offsets[chosen] - first, counts) + np.arange(counts.sum()), first
 
+    def first_positives(self) -> np.ndarray:
+        """The annotated positive of each query, `[queries]` int64."""
+        return self.positives[self.offsets[:-1]] if self.annotated is None else self.annotated
+
     def positives_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positives of the chosen queries one after the other, and where each query's own ones begin."""
         places, first = self.places_of(chosen)
@@ -127,7 +135,8 @@ def training_examples(
         pseudo_labels: folder with `examples/` to add.
         share, share_seed: of the usable queries, as in `nested_share`; None takes all.
     """
-    relevant = collection.relevant_rows("train")
+    judged = collection.relevant_rows("train")
+    relevant = [np.sort(rows) for rows in judged]
     if negatives and (negatives / "positives.npy").is_file():  # passages that hold an answer, behind the judged ones
         queries, rows = np.load(negatives / "positives.npy").T
         bounds = np.searchsorted(queries, np.arange(len(relevant) + 1))
@@ -136,7 +145,9 @@ def training_examples(
     if share is not None:
         usable = nested_share(usable, share, share_seed)
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
-    given = Examples.of(usable, [relevant[row] for row in usable], listed, passages=len(collection.passages))
+    annotated = [np.append(judged[row], relevant[row])[0] for row in usable]
+    positives = [relevant[row] for row in usable]
+    given = Examples.of(usable, positives, listed, passages=len(collection.passages), annotated=annotated)
     return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
 
 
@@ -244,7 +255,8 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
         first, second: examples whose rows mean the same queries and passages.
 
     Returns:
-        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands.
+        Examples with `query_rows` ascending and lists as long as both together, -1 where nothing stands; what the first
+        say is annotated stays so.
 
     Example:
         >>> given = Examples.of([4], positives=[[0]], negatives=[[3, 5]], passages=8)
@@ -257,6 +269,9 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     places = [np.searchsorted(rows, part.query_rows) for part in (first, second)]
     keys = np.unique(np.concatenate([_keys(part, at) for part, at in zip((first, second), places, strict=True)]))
     owners, positives = np.divmod(keys, span)
+    annotated = np.zeros(len(rows), np.int64)
+    annotated[places[1]] = second.first_positives()
+    annotated[places[0]] = first.first_positives()
     # The lists stand side by side and keep their columns: a query without pseudo-labels draws as it would without them.
     width = first.negatives.shape[1]
     lists = np.full((len(rows), width + second.negatives.shape[1]), -1, np.int32)
@@ -265,7 +280,7 @@ def merge_examples(first: Examples, second: Examples) -> Examples:
     repeated = np.isin(pairs, keys)
     repeated[:, width:] |= np.isin(pairs[:, width:], pairs[:, :width])
     lists[repeated] = -1
-    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span)
+    return Examples(rows, positives, np.searchsorted(owners, np.arange(len(rows) + 1)), lists, span, annotated)
 
 
 def _keys(examples: Examples, places: np.ndarray) -> np.ndarray:
@@ -297,15 +312,16 @@ def draw_positives(examples: Examples, chosen: np.ndarray, *, seed: int, epoch: 
         examples: queries and positives.
         chosen: `[batch]` numbers of queries in `examples`.
         seed, epoch: from 0.
-        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first" always
-            the first one (DPR for Natural Questions, where that is the annotated passage).
+        rule: "rotate" takes number (epoch + seed) modulo the positives of the query (SimLM's loader), "first"
+            always the first one judged (DPR for Natural Questions, where that is the annotated passage).
 
     Returns:
         `[batch]` int64 passage rows.
     """
+    if rule == "first":
+        return examples.first_positives()[chosen]
     # The seed shifts the turn, so that runs of one epoch differ in it too.
-    turn = 0 if rule == "first" else (epoch + seed) % examples.counts(chosen)
-    return examples.positives[examples.offsets[chosen] + turn]
+    return examples.positives[examples.offsets[chosen] + (epoch + seed) % examples.counts(chosen)]
 
 
 def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
@@ -321,7 +337,7 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
     Returns:
         `[batch, count]` int64 passage rows, never a known positive of the query. From the list: the window from
         (epoch + seed) * count on, cyclic. A list shorter than `count` is taken whole and filled with random passages,
-        other ones in each epoch.
+        other ones in each epoch; no passage comes twice while there are others.
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)
@@ -335,7 +351,8 @@ def draw_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: 
         order = _shuffled(listed, examples.query_rows[chosen], seed)
         drawn = np.take_along_axis(order, slot % np.maximum(available, 1)[:, None], axis=1)
     if short.any():
-        drawn[short] = _random_negatives(examples, chosen, count, seed=seed, epoch=epoch)[short]
+        some = short.any(axis=1)
+        drawn[short] = _random_negatives(examples, chosen[some], listed[some], short[some], seed=seed, epoch=epoch)
     return drawn
 
 
@@ -347,15 +364,29 @@ def _shuffled(listed: np.ndarray, query_rows: np.ndarray, seed: int) -> np.ndarr
     return np.take_along_axis(listed, np.argsort(keys, axis=1, kind="stable"), axis=1)
 
 
-def _random_negatives(examples: Examples, chosen: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
-    """`[batch, count]` passages by hash; one that is a known positive of its query moves on to the next that is not."""
-    query, slot = examples.query_rows[chosen][:, None], np.arange(count)[None, :]
+def _random_negatives(
+    examples: Examples, chosen: np.ndarray, listed: np.ndarray, short: np.ndarray, *, seed: int, epoch: int
+) -> np.ndarray:
+    """Passages by hash for the places `short` `[batch, count]`, row after row.
+
+    One that is a known positive of its query, listed as its negative or drawn for an earlier place moves on to the next
+    that is not. Where a query has too few passages for that, only positives are passed over.
+    """
+    query, slot = examples.query_rows[chosen][:, None], np.arange(short.shape[1])[None, :]
     drawn = (hash64(seed, epoch, query, slot, 1) % np.uint64(examples.passages)).astype(np.int64)
     positives, first = examples.positives_of(chosen)
-    owner = np.repeat(np.arange(len(chosen)), examples.counts(chosen))
-    while (wrong := np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)).any():
+    counts = examples.counts(chosen)
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    enough = examples.passages - counts - (listed >= 0).sum(axis=1) >= short.sum(axis=1)
+    earlier = short[:, None, :] & (slot < slot.T)  # [batch, place, places before it that are drawn, too]
+    while True:
+        wrong = np.logical_or.reduceat(drawn[owner] == positives[:, None], first, axis=0)
+        taken = (drawn[:, :, None] == listed[:, None, :]).any(axis=2)
+        taken |= ((drawn[:, :, None] == drawn[:, None, :]) & earlier).any(axis=2)
+        wrong = (wrong | taken & enough[:, None]) & short
+        if not wrong.any():
+            return drawn[short]
         drawn[wrong] = (drawn[wrong] + 1) % examples.passages
-    return drawn
 
 
 def known_positives(

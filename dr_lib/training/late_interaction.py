@@ -71,7 +71,7 @@ def late_interaction(
         passages, queries: their tokens (`store/`).
         collection: whose training queries are learned.
         negatives: `negatives.npy` of the training queries; None draws passages at random.
-        training: steps, batch, rate, negatives and temperature, as a retriever has them.
+        training: steps, batch, rate, negatives, positive and temperature, as a retriever has them; the rest is not read.
         layout, dropout: how texts become vectors.
         seed: of head, order and draws.
         share, share_seed: share of the training queries, as in `training_examples`.

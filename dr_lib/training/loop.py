@@ -66,8 +66,9 @@ def train(
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
     A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an unbroken one on the
-    same machine with the same number of threads. Several processes do together what one would do, up to rounding (and
-    draws of dropout, where `together`); where `DR_PROCESSES` started them, only the first returns.
+    same machine with the same number of threads. Several processes do together what one would do, up to rounding (and,
+    where `together`, draws of dropout and masks, and coCondenser's mean over masked tokens, which each takes of its own);
+    where `DR_PROCESSES` started them, only the first returns.
 
     Args:
         module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a mean over the

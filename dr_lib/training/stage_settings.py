@@ -116,8 +116,9 @@ class Distillation(Finetuning):
         mean: reduction of the KL divergence, see `losses.distillation`.
         own_negatives: a query's own hard negatives count in its contrastive loss too, beside the teacher's judgement of
             them (SimLM's scripts; its code leaves them out unless it is told otherwise).
-        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's first
-            `mining.depth` and the random ones; None takes all, which is many pairs to score.
+        teacher_negatives: negatives of each query that the teacher reads, drawn from retriever 2's first `mining.depth`
+            alone; random ones only fill up where there are fewer. None takes all, with `mining.random_negatives` random
+            ones and, where `mining.with_bm25` says so, BM25's, which is many pairs to score.
     """
 
     negatives: int = Field(default=23, gt=0)

@@ -18,7 +18,8 @@ def ranking() -> Ranking:
 
 
 def similarity(a: np.ndarray, b: np.ndarray) -> float:
-    return float(a.astype(float) @ b.astype(float))
+    a, b = a.astype(float), b.astype(float)
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 def test_values_equal_loops_over_pairs():

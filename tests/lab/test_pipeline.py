@@ -15,7 +15,7 @@ from dr_lib.lab import Pipeline
 from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TeacherScores, training_examples
+from dr_lib.training import TeacherScores, TrainLog, training_examples
 
 LOOKS = {"every": 2, "queries": 5, "per_query": 3}
 QUERY_WEIGHT = "encoder.layer.0.attention.self.query.weight"
@@ -113,6 +113,36 @@ def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tm
     assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
 
 
+def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(tiny_recipe, beir_folder, tmp_path):
+    beir_folder(tmp_path / "other", passages=30)
+    pipeline = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"))
+    pairs = pipeline.material("paq_pairs").arguments
+    texts = pipeline.material("questions"), pairs["questions"], pipeline.material("reddit_pairs")
+    assert all(one.arguments["collection"] is pipeline.corpus for one in texts)
+    assert pairs["collection"] is pipeline.corpus is not pipeline.collection
+    index, vectors = pipeline.bm25_index(pipeline.corpus), pipeline.vectors(pipeline.first_retriever, pipeline.corpus)
+    read = {one.key for one in pipeline.material("paq_pairs").walk()}
+    assert {index.key, *(one.key for one in vectors)} <= read
+
+
+@pytest.mark.parametrize("name", ["paq", "reddit"])
+def test_pairs_of_other_passages_are_trained_on(tiny_recipe, shared, beir_folder, tmp_path, name):
+    beir_folder(tmp_path / "other", passages=52)
+    changes = {"auxiliary__paq_pairs__filter": "none", "pretraining__collection": str(tmp_path / "other")}
+    pipeline = Pipeline(tiny_recipe.with_(objective=name, **changes))
+    assert np.isfinite(TrainLog.load(shared.get(pipeline.pretrained) / "log.json").column("loss")).all()
+
+
+@pytest.mark.parametrize("key", ["collection", "first"])
+def test_labels_of_one_collection_are_no_pairs_of_another(tiny_recipe, beir_folder, tmp_path, key):
+    beir_folder(tmp_path / "other", passages=30)
+    pair = tiny_recipe.with_(objective="pair", **{f"pretraining__{key}": str(tmp_path / "other")})
+    with pytest.raises(InputError, match=rf"pretraining\.{key}: pair learns from judged passages"):
+        Pipeline(pair)
+    assert Pipeline(pair.with_(**{f"pretraining__{key}": tiny_recipe.collection.name})).pretrained
+    assert Pipeline(pair.with_(objective="mlm")).pretrained
+
+
 def test_pairs_may_be_trained_on_after_other_pairs(tiny_recipe, tmp_path):
     posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
     for path in (posts, talk):
@@ -163,12 +193,44 @@ def test_untuned_retrievers_with_fresh_parts_or_other_settings_are_never_one_sta
     assert one.kind == other.kind == "untuned" and one.key != other.key
 
 
+@pytest.mark.parametrize("name", ["bfs", "ict", "paq", "reddit", "pair"])
+def test_what_is_not_fine_tuned_is_compared_as_in_its_pre_training(tiny_recipe, name):
+    recipe = tiny_recipe.with_(objective=name, auxiliary__pseudo_labels__labels="given", final="pretrained")
+    by_product = Pipeline(recipe).retriever
+    assert not by_product.arguments["training"].normalise
+    assert by_product.key == Pipeline(recipe.with_(finetuning__normalise=False)).retriever.key
+    assert Pipeline(recipe.with_(objective__normalise=True)).retriever.arguments["training"].normalise
+
+
+def test_a_trained_projection_stays_where_nothing_is_fine_tuned_and_none_is_drawn(tiny_recipe):
+    plain = tiny_recipe.with_(objective="paq", final="pretrained")
+    projected = Pipeline(plain.with_(objective__projection=True)).retriever
+    assert projected.arguments["training"].projection
+    assert Pipeline(plain.with_(finetuning__projection=True)).retriever.arguments["training"].projection is None
+
+
+@pytest.mark.parametrize("name", ["none", "simlm", "cdmae"])
+def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_says(tiny_recipe, name):
+    recipe = tiny_recipe.with_(objective=name, final="pretrained")
+    assert Pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
+
+
 def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
     first, second = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(final="retriever2"))
     assert second.retriever1.key == first.retriever.key != second.retriever.key
     assert second.mined.arguments["run"].arguments["encoder"].key == first.retriever.key
     assert second.retriever.arguments["negatives"].key == second.mined.key
     assert second.retriever.arguments["start"].key == first.pretrained.key  # always from the same start
+
+
+def test_a_teacher_reads_as_many_negatives_as_it_is_told_to(tiny_recipe):
+    recipe = tiny_recipe.with_(final="distilled", mining__with_bm25=True)
+    cut, whole = (Pipeline(recipe.with_(distillation__teacher_negatives=number)) for number in (4, None))
+    assert "also" not in cut.teacher_negatives.arguments or cut.teacher_negatives.arguments["also"] is None
+    assert cut.teacher_negatives.arguments["keep"] == 4
+    assert whole.teacher_negatives.arguments["also"].key == whole.bm25_negatives.key
+    assert cut.mined.arguments["also"].key == cut.bm25_negatives.key
+    assert whole.teacher_scores.cost / cut.teacher_scores.cost == pytest.approx((1 + 6 + 6) / (1 + 4))
 
 
 def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):

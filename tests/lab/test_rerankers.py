@@ -8,9 +8,10 @@ import pytest
 from dr_lib import lab, report
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline
-from dr_lib.models import LateInteraction
+from dr_lib.models import LateInteraction, new_bert, save_masked_lm
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache
+from dr_lib.tokens import train_wordpiece
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,28 @@ def test_one_late_interaction_model_serves_all_methods(tiny_recipe):
         for name in ("none", "mlm", "simlm")
     }
     assert len(keys) == 1
+
+
+def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_would_read(tiny_recipe, tmp_path):
+    other = train_wordpiece(lab.open_sample(tiny_recipe.collection).passages["text"], 120)
+    save_masked_lm(new_bert(len(other), layers=1, hidden=32, max_positions=64), other, tmp_path / "reader")
+    model = {"auxiliary__cross_encoder__model": str(tmp_path / "reader")}
+    for final in ("reranker", "distilled"):
+        late = tiny_recipe.with_(final=final, reranking__by="late_interaction")
+        assert Pipeline(late.with_(**model)).evaluation.key == Pipeline(late).evaluation.key
+        crossed = Pipeline(tiny_recipe.with_(final=final, **model))
+        scored = crossed.run if final == "reranker" else crossed.teacher_scores
+        assert scored.arguments["queries"].arguments["tokenizer"] == crossed.reader.tokenizer
+
+
+@pytest.mark.parametrize("change", [{"normalise": False}, {"chunk": 4}, {"validation": {"every": 2}}], ids=str)
+def test_late_interaction_refuses_settings_that_it_does_not_read(tiny_recipe, change):
+    changes = {f"finetuning__{name}": value for name, value in change.items()}
+    plain = tiny_recipe.with_(**changes, reranking__by="late_interaction")  # trains none
+    for final in ("reranker", "distilled"):
+        with pytest.raises(InputError, match=f"late interaction .* without {next(iter(change))}"):
+            plain.with_(final=final)
+        assert plain.with_(final=final, reranking__by=None)
 
 
 def test_late_interaction_re_ranks_and_leaves_a_record_with_its_training(tiny_recipe, cache):

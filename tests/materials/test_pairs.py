@@ -196,7 +196,7 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
         for _ in range(random.integers(1, 15))
     ]
     depth = int(random.integers(0, 3))
-    positives, negatives, left_out = {}, {}, 0
+    positives, right, negatives, left_out = {}, {}, {}, 0
     for row in rows:
         best = next((one.text for one in row.positives if one.text.strip()), None)
         if not row.question.strip() or best is None:
@@ -204,6 +204,7 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
             continue
         key = row.question.strip().casefold()
         positives.setdefault(key, set()).add(best)
+        right.setdefault(key, set()).update(one.text for one in row.positives)
         others = [one.text for one in row.negatives if one.text.strip() and one not in row.positives][:depth]
         negatives.setdefault(key, []).extend(others)
     (tmp_path / "out").mkdir()
@@ -226,8 +227,17 @@ def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed
     for place, row in enumerate(examples.query_rows):
         own = {passages[p] for p in examples.positives_of(np.array([place]))[0]}
         listed = [passages[p] for p in examples.negatives[place] if p >= 0]
-        known = [text for text in dict.fromkeys(negatives[queries[row]]) if text not in positives[queries[row]]]
+        known = [text for text in dict.fromkeys(negatives[queries[row]]) if text not in right[queries[row]]]
         assert own == positives[queries[row]] and listed == known[:depth]
+
+
+def test_a_further_positive_of_one_row_is_no_hard_negative_of_another(tmp_path, tiny_tokenizer):
+    first, further, wrong = (Context("", text) for text in ("dense", "vectors", "masked words"))
+    rows = [PairRow("who?", (first, further), (wrong,)), PairRow("Who?", (first,), (further, wrong))]
+    store_pairs([*rows, PairRow("why?", (wrong,), (further,))], tmp_path, tiny_tokenizer, depth=2)
+    examples = Examples.open(tmp_path / "examples")
+    assert words(tmp_path / "passages", tiny_tokenizer) == ["dense", "masked words", "vectors"]
+    assert examples.positives.tolist() == [0, 1] and examples.negatives.tolist() == [[1], [2]]
 
 
 def words(folder, tokenizer) -> list[str]:

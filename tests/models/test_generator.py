@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dr_lib.models import Generator, hidden_states, masked_positions
+from dr_lib.models import Generator, hidden_states, masked_positions, new_bert
 from dr_lib.models.generator import draw_ids, pick
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -70,6 +70,16 @@ def test_generator_changes_masked_positions_only_and_follows_its_seed(kind, tiny
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(first[~mask], batch.input_ids[~mask])
     assert not torch.isin(first[mask], torch.tensor([0, 2, 3, 4])).any()
+
+
+def test_a_spare_row_of_the_model_is_never_sampled(batch):
+    model, pieces = new_bert(1100, layers=1, hidden=32, max_positions=64), 1000
+    with torch.no_grad():
+        model.get_output_embeddings().bias[pieces:] = 30.0
+    everything = torch.ones_like(batch.special)
+    for forbid in (False, True):
+        generator = Generator(model, SPECIAL, forbid_special=forbid, pieces=pieces)
+        assert (generator.sample(batch, batch.input_ids, everything, torch.Generator().manual_seed(0)) < pieces).all()
 
 
 def test_sampled_frequencies_are_those_of_full_logits(tiny_bert, batch):

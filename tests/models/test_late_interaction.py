@@ -7,7 +7,7 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.models import EXTRA_FILE, LateInteraction, Pieces, best_matches, best_matches_of_pairs, save_masked_lm
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import TokenStore, train_wordpiece
 
 
 def by_hand(queries: Pieces, passages: Pieces) -> np.ndarray:
@@ -59,6 +59,16 @@ def test_a_saved_model_opens_as_it_was_and_refuses_other_settings(model, tmp_pat
     (tmp_path / "saved" / EXTRA_FILE).unlink()
     with pytest.raises(InputError, match="lacks head"):
         LateInteraction.from_pretrained(tmp_path / "saved")
+
+
+def test_tokens_of_another_tokenizer_are_refused(model, tiny_tokenizer, sentences, tmp_path):
+    rows = datasets.Dataset.from_dict({"title": [""], "text": [sentences[0]]})
+    other = train_wordpiece(sentences, 200)
+    own, foreign = (TokenStore.build(rows, by, tmp_path / str(len(by)), progress=False) for by in (tiny_tokenizer, other))
+    assert model.crossing(own, own).layout == model.settings
+    for stores in ((own, foreign), (foreign, own)):
+        with pytest.raises(InputError, match="built with tokenizer"):
+            model.crossing(*stores)
 
 
 def test_special_tokens_and_padding_are_not_compared(model, tiny_tokenizer, sentences, tmp_path):

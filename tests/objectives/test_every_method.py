@@ -9,7 +9,7 @@ import torch
 
 from dr_lib import losses, masking, objectives
 from dr_lib.errors import InputError
-from dr_lib.models import load_extra, load_masked_lm, save_masked_lm
+from dr_lib.models import load_extra, load_masked_lm, new_bert, save_masked_lm
 from dr_lib.tokens import TokenBatch
 
 METHODS = [name for name in objectives.names() if name != "none"]
@@ -32,6 +32,14 @@ def name(request) -> str:
 def untrained(name, make) -> objectives.Objective:
     """The method on a fresh model, for tests that leave its weights as they are."""
     return make(name)
+
+
+@pytest.mark.parametrize("name", ["mlm", "cdmae", "master"])
+def test_no_random_piece_is_a_spare_row_of_the_model(name, make, batch, seeded, tiny_tokenizer):
+    pieces = len(tiny_tokenizer)
+    objective = make(name, new_bert(pieces + 120, layers=2, hidden=32, max_positions=64))
+    drawn = [objective.hide(batch, ~batch.special, seeded(seed), "80_10_10") for seed in range(40)]
+    assert max(ids.max() for ids in drawn) < pieces
 
 
 def sequences(batch) -> list[TokenBatch]:

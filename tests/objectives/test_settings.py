@@ -1,6 +1,7 @@
 """Choosing a method by one word, and what is refused."""
 
 import pytest
+import torch
 
 from dr_lib import objectives
 from dr_lib.errors import InputError
@@ -53,6 +54,19 @@ def test_unknown_method_is_refused_with_the_list():
 def test_value_out_of_range_names_its_parameter(values):
     with pytest.raises(InputError, match=next(iter(values))):
         objectives.parameters("simlm", **values)
+
+
+@pytest.mark.parametrize("name", ["cdmae", "condenser", "retromae", "master", "rtd"])
+def test_fresh_weights_are_drawn_by_the_recipes_seed_unless_the_settings_name_one(name, tiny_bert, tiny_tokenizer):
+    def extra(seed: int, **values) -> list[torch.Tensor]:
+        model, helper = tiny_bert(), tiny_bert(seed=1)
+        settings = objectives.parameters(name, **values)
+        made = objectives.assemble(objectives.method(name), settings, model, tiny_tokenizer, helper, seed=seed)
+        return [tensor for tensor in made.extra_tensors().values() if tensor.dim() > 1]
+
+    first, second, named = extra(0), extra(1), extra(1, init_seed=0)
+    assert first and all(torch.equal(*pair) for pair in zip(first, named, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
 def test_none_cannot_be_trained(tiny_bert, tiny_tokenizer):

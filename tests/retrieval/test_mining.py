@@ -1,5 +1,6 @@
 """Mined negatives: what may be in a list, how many, and that draws are reproducible."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import datasets
@@ -73,6 +74,27 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
             assert set(filled) <= set(hard) | free
             assert len(set(filled) & set(hard)) == min(wanted, len(hard))
             assert len(set(filled) & free) == min(len(free), len(line) - min(wanted, len(hard)))
+
+
+def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage_stands_twice(tmp_path):
+    rng, passages, width = np.random.default_rng(0), 3000, 200
+    relevant = [rng.permutation(passages)[: rng.integers(0, 4)] for _ in range(1500)]
+    collection = SimpleNamespace(passages=range(passages), relevant_rows=lambda split: relevant)
+    rows = rng.permuted(np.tile(np.arange(passages), (len(relevant), 1)), axis=1)
+    Ranking([str(query) for query in range(len(rows))], rows[:, :width], -np.tile(np.arange(width), (len(rows), 1))).save(
+        tmp_path / "ranking"
+    )
+    (tmp_path / "also").mkdir()
+    further = np.where(rng.random((len(rows), width)) < 0.1, -1, rows[:, width // 2 : width // 2 + width]).astype(np.int32)
+    np.save(tmp_path / "also" / "negatives.npy", further)
+    tracemalloc.start()
+    negatives.body(tmp_path, tmp_path, collection, tmp_path / "also", depth=width - 10, random_negatives=10, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 45e6  # a comparison of each with each would hold 60 million
+    for line, own, listed in zip(np.load(tmp_path / "negatives.npy"), relevant, further, strict=True):
+        first = set(line[:width].tolist())
+        assert line[width:].tolist() == [-1 if row in first or row in own else row for row in listed.tolist()]
 
 
 @pytest.mark.parametrize("rule", ["keep", "drop", "positive"])

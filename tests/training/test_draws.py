@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from dr_lib.training import Examples, hash64
-from dr_lib.training.examples import draw_negatives, draw_positives, known_positives
+from dr_lib.collections import judged_rows
+from dr_lib.training import Examples, hash64, training_examples
+from dr_lib.training.examples import draw_negatives, draw_positives, known_positives, merge_examples
 
 PASSAGES = 1000
 
@@ -39,6 +42,19 @@ def test_the_first_positive_alone_is_taken_where_that_is_the_rule(examples):
     for epoch in range(3):
         drawn = draw_positives(examples, ALL, seed=epoch, epoch=epoch, rule="first")
         assert drawn.tolist() == examples.positives[examples.offsets[:-1]].tolist()
+
+
+def test_the_first_positive_is_the_one_judged_first_and_stays_it_beside_pseudo_labels():
+    (annotated,) = judged_rows({"q": {"c": 1, "b": 0, "a": 2}}, ["q"], ["a", "b", "c", "d", "e"])
+    collection = SimpleNamespace(passages=range(8), relevant_rows=lambda split: [np.array([6]), annotated])
+    given = training_examples(collection)
+    both = merge_examples(given, Examples.of([1, 3], [[1, 2], [5]], passages=8))
+    assert both.positives.tolist() == [6, 0, 1, 2, 5] and both.first_positives().tolist() == [6, 2, 5]
+    for examples, query in ((given, 1), (both, 1)):
+        drawn = [draw_positives(examples, np.array([query]), seed=0, epoch=epoch, rule="first")[0] for epoch in range(3)]
+        assert drawn == [2, 2, 2]
+    turns = [draw_positives(both, np.array([1]), seed=0, epoch=epoch)[0] for epoch in range(4)]
+    assert turns == [0, 1, 2, 0]
 
 
 def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
@@ -88,6 +104,15 @@ def test_a_negative_is_never_a_known_positive():
         assert drawn.max() < 8
 
 
+def test_what_fills_a_list_is_neither_in_it_nor_drawn_twice_while_there_are_other_passages():
+    few = Examples.of([0, 1, 2], [[0], [1, 2], [3]], [[4, 5, -1], [-1, 9, -1], [0, 1, 2]], passages=12)
+    for epoch in range(50):
+        drawn = draw_negatives(few, np.arange(3), 8, seed=0, epoch=epoch)
+        for row, own in enumerate(([0], [1, 2], [3])):
+            assert len(set(drawn[row])) == 8 and not set(own) & set(drawn[row])
+        assert draw_negatives(few, np.arange(3), 11, seed=0, epoch=epoch).shape == (3, 11)
+
+
 def test_a_query_gets_the_same_negatives_in_any_company(examples):
     together = draw_negatives(examples, ALL, 12, seed=5, epoch=2)
     for query in (0, 17, 39):
@@ -103,7 +128,7 @@ def test_known_positives_equal_a_plain_double_loop(examples):
     rng = np.random.default_rng(1)
     chosen = rng.permutation(40)[:12]
     columns = rng.integers(0, 160, 36)
-    columns[::3] = draw_positives(examples, chosen, seed=0, epoch=0)
+    columns[::3] = draw_positives(examples, chosen, seed=0, epoch=0, rule="first")
     known = known_positives(examples, chosen, columns, passages_per_query=3)
     for i, query in enumerate(chosen):
         own = examples.positives[examples.offsets[query] : examples.offsets[query + 1]]

@@ -46,7 +46,8 @@ def test_passages_that_hold_an_answer_stand_behind_the_judged_positives(tmp_path
     np.save(tmp_path / "positives.npy", np.array([[0, 7], [0, 1], [1, 6]], np.int32))
     found = training_examples(collection, tmp_path)
     assert found.query_rows.tolist() == [0, 1, 2]  # the second has no judged passage; the last one has neither
-    assert (found.positives.tolist(), found.offsets.tolist()) == ([5, 2, 7, 1, 6, 0], [0, 4, 5, 6])
+    assert (found.positives.tolist(), found.offsets.tolist()) == ([2, 5, 7, 1, 6, 0], [0, 4, 5, 6])
+    assert found.first_positives().tolist() == [5, 6, 0]
     assert found.negatives.tolist() == [[3, 4], [1, 8], [6, 1]]
     (tmp_path / "positives.npy").unlink()
     assert training_examples(collection, tmp_path).query_rows.tolist() == [0, 2]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from dr_lib.errors import InputError
 from dr_lib.tokens import TokenStore
 from dr_lib.training import Examples
 
@@ -95,6 +96,13 @@ def test_the_projection_is_linear_and_layer_norm_learns_and_is_saved_beside(make
     assert objective.projection.linear.weight.grad.abs().sum() > 0
     assert set(objective.extra_tensors()) == {f"projection.{name}" for name in objective.projection.state_dict()}
     assert not plain.extra_tensors()
+
+
+def test_pairs_of_other_passages_than_those_of_the_store_are_refused(batches_of, pairs_folder, tmp_path):
+    shutil.copytree(pairs_folder / "queries", tmp_path / "queries")
+    Examples.of(np.arange(9), np.arange(9)[:, None], passages=20).save(tmp_path / "examples")
+    with pytest.raises(InputError, match="count 20 passages, and 14 are there"):
+        batches_of("paq", {"materials": {"paq_pairs": tmp_path}})
 
 
 def test_a_material_may_bring_passages_of_its_own(batches_of, pairs_folder, tiny_tokenizer, tmp_path):
