@@ -111,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     publish("study", help="for instance simlm/table08")
     publish("--scale", required=True)
     publish("--collection", help="records on one collection only")
+    publish("--yes", action="store_true", help="also of a text of your own: its query ids and scores go into the book")
 
     verify = command("verify", verify_record)
     verify("record", type=Path, help="the file of a record")
@@ -229,6 +230,9 @@ def publish_records(options: argparse.Namespace) -> None:
     """copy this machine's records of a study into the book"""
     from dr_lib.lab.records import live_folder, load_records, publish
 
+    if options.study.startswith("your_corpus/") and not options.yes:
+        fix = "Add --yes if they may be public."
+        raise InputError("query ids and scores of your own text would go into the book", where=options.study, fix=fix)
     records = load_records(live_folder(options.scale), options.study)
     found = [record for record in records if options.collection in (None, record.data["collection"]["name"])]
     if not found:
@@ -249,6 +253,9 @@ def plan_runs(options: argparse.Namespace) -> None:
     """rank runs by the claims that they decide in an hour, and print what runs them"""
     from dr_lib.lab.plan import plan, plan_lines
 
+    if not options.hours > 0 or options.scale == "smoke":
+        problem = "smoke runs decide nothing" if options.hours > 0 else f"{options.hours:g} hours"
+        raise InputError(problem, where="plan", fix="Give hours above 0, and a scale whose records say something.")
     print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
 
 

@@ -22,7 +22,7 @@ from dr_lib.lab.base import open_sample
 from dr_lib.lab.generate import GeneratedQueries, generate_queries, question_collection
 from dr_lib.lab.pipeline import TUNING, Pipeline
 from dr_lib.lab.recipe import Recipe, recipe_at
-from dr_lib.lab.records import Record
+from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import BM25, RATES, Study
 from dr_lib.models import PACKAGED, find_encoder
 from dr_lib.stages import Cache, Estimates, Stage, spell_seconds
@@ -96,6 +96,7 @@ class Compared:
             InputError: something cannot be opened or run; said before anything is trained.
         """
         started = time.monotonic()
+        live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained = sort_systems(systems)
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(type(start.collection)(name=start.collection.name, allow_duplicates=start.collection.allow_duplicates))

@@ -573,7 +573,7 @@ def check(pipeline: Pipeline) -> None:
         if chosen and not searched.qrels(TUNING).keys().isdisjoint(searched.qrels(options.split)):
             problem = f"its weight would be chosen by queries of the split {options.split!r}, which is reported"
             raise InputError(problem, where=where, fix=fix)
-    if recipe.retriever:  # nothing is trained
+    if recipe.retriever or options.kind == "bm25":  # nothing is trained
         return
     collection.qrels("train")
     trainings = {name: one for name in ("finetuning", "finetuning2", "distillation") if (one := getattr(recipe, name))}

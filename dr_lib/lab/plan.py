@@ -153,15 +153,19 @@ def chance(found: Verdict, seeds: int, typical: tuple[float, float, float], leve
 
 
 def plan_lines(made: Plan) -> list[str]:
-    """A plan in words, its commands last."""
+    """A plan in words: the sweeps, the commands that run them, and the claims that they leave open."""
     lines = [
         f"{one.gain / max(one.seconds, 1) * 3600:5.2f} claims an hour: {one.study} to {one.seeds} seeds, {len(one.runs)} runs, "
         f"{spell_seconds(one.seconds)}, {one.gain:.1f} claims expected"
         for one in made.sweeps
     ]
-    lines += ["", f"no run decides {len(made.hopeless)} claims:", *(f"  {name}: {why}" for name, why in made.hopeless.items())]
     for study, seeds in {one.study: one.seeds for one in made.sweeps}.items():
         notebook = notebook_of(study)
-        command = f'python -m dr_lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
+        command = f'.venv/bin/dr-lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
         lines += ["", command if notebook else f"# {study}: its notebook is still to be written"]
+    told = {"these hours are too few for": {}, "no run decides": {}}
+    for name, why in made.hopeless.items():
+        told["these hours are too few for" if " takes " in why else "no run decides"][name] = why
+    for title, own in told.items():
+        lines += ["", f"{title} {len(own)} claims:", *(f"  {name}: {why}" for name, why in own.items())]
     return lines

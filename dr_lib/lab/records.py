@@ -28,6 +28,7 @@ from dr_lib.settings import Settings
 from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
+NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
 TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # stages whose logs a record holds
 
 
@@ -169,7 +170,9 @@ def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
 
 
 def live_folder(scale: str) -> Path:
-    """Where the runs of this machine leave their records."""
+    """Where the runs of this machine leave their records; refused where the scale is no name but, say, a path."""
+    if not NAME_OF_SCALE.fullmatch(scale):
+        raise InputError(f"{scale!r} is no name of a scale", where="scale", fix="Give a name in notebooks/scales.")
     return places.cache_root() / "records" / scale
 
 

@@ -28,16 +28,19 @@ def status_lines(verify: bool = False, cache: Cache | None = None, study: str | 
         cache: default the cache of this machine.
         study: list the records of this one, one by one.
     """
-    cache = cache or Cache()
+    cache, known = cache or Cache(), not study
     lines = [] if study else stage_lines(cache) + (damage_lines(cache) if verify else [])
     for title, root in (("of this machine", places.cache_root() / "records"), ("in the book", places.records_root())):
         records = [record for folder in scale_folders(root) for record in load_records(folder, study)]
         if study:
+            known |= bool(records)
             lines += [f"records {title}: {len(records)}", *(f"  {describe(record)}" for record in records)]
             continue
         sizes = own_stages(records, cache) if "machine" in title else {}
         lines += ["", f"records {title}: {len(records)}"]
         lines += [f"  {line}" for line in study_lines(records, sizes)]
+    if not known:
+        raise InputError(f"no record of {study!r}, here or in the book", where="status", fix="`status` lists the studies.")
     return lines
 
 

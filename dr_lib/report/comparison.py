@@ -220,6 +220,8 @@ def _not_measured(study: str, number: int, caption: str, trained: bool = True) -
         each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
         cost = f"{number} configuration{'s' if number != 1 else ''}{each}; shared stages are made once."
     command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f notebooks/scales/laptop.yaml"
+    if study.startswith("your_corpus/"):
+        cost, command = "At most half an hour on two processor cores.", ".venv/bin/dr-lib try FOLDER"
     words = f"<strong>Not measured yet.</strong> {html.escape(f'{caption} {cost}')}"
     return HTML(f'<div class="dr-card"><p>{words}</p><pre>{html.escape(command)}</pre></div>')
 

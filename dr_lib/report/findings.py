@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 from IPython.display import HTML
@@ -26,6 +27,9 @@ JUDGED = 50
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
 MANY_MORE = 10_000
 """Queries that nobody will judge to tell two systems apart."""
+NO_MODEL = (
+    " No public model was compared: name one with <code>--system</code>, such as all-MiniLM-L6-v2 (<code>make models</code>)."
+)
 BM25, TAG = "BM25", re.compile(r"<[^>]+>")
 
 
@@ -41,7 +45,7 @@ class Advice(NamedTuple):
         return html.unescape(TAG.sub("", self.text.data))
 
 
-def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
+def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
     The best one is found by the same queries that test it, so every pair is tested and p-values are corrected over all.
@@ -50,10 +54,13 @@ def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
         runs: label -> records of the test queries, one a seed, "BM25" among them.
         measure: e.g. "MRR@10".
         generated: whether the test queries were written by a generator: then nothing is secured.
+        pending: runs that the time did not allow.
     """
-    runs = presentable(runs)
+    measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
-        return Advice(None, HTML("<p>No verdict: this was a smoke run, or one system or one query alone was measured.</p>"))
+        why = "one system or one query alone was measured" if runs or not measured else "this was a smoke run"
+        left = f" {_pending(pending)}" if pending else ""
+        return Advice(None, HTML(f"<p>No verdict: {why}.{left}</p>"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs = list(combinations(order, 2))
@@ -76,13 +83,14 @@ def advice(runs: Runs, measure: str, *, generated: bool) -> Advice:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
         more = len(runs[best][0].query_ids) * (ratio**2 - 1)
-        number = f"judge about {max(10, 10 * math.ceil(more / 10)):,} more" if more < MANY_MORE else "more than anyone will judge"
+        number = f"judge about {max(10, 10 * math.ceil(more / 10)):,} more" if more < MANY_MORE else "they are too close to judge"
         whether = " or ".join(told[label] for label in pair)
         text = (
-            f"<strong>Not enough queries to say whether {whether}: {number}.</strong> Until then use BM25, which needs no training."
+            f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong> Until then use BM25, which needs"
+            " no training."
         )
     if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
-        text += " No public model was compared: name one among the systems, such as all-MiniLM-L6-v2 (<code>make models</code>)."
+        text += NO_MODEL
     return Advice(best if secured else None, HTML(f"<p>{text}</p>"))
 
 
@@ -99,9 +107,12 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool
     found, p_values = differences(pairs, runs, measure), corrected_tests(pairs, runs, measure)
     least = detectable(pairs, runs, measure)
     sentences = [_finding(pair, found[pair], p_values[pair], least[pair], measure) for pair in found]
+    sentences = [f"On generated questions: {one}" if generated else one for one in sentences]
+    if len(sentences) > 1:
+        sentences.append("Each p is corrected for all these comparisons; the intervals are not.")
     if sentences and min(len(runs[label]) for pair in found for label in pair) == 1:
         sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
-    return bullets([f"On generated questions: {one}" if generated else one for one in sentences]) if sentences else NOTHING
+    return bullets(sentences) if sentences else NOTHING
 
 
 def _finding(pair: Pair, difference: Interval, p_value: float, least: float, measure: str) -> str:
@@ -135,14 +146,17 @@ def next_steps(
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
     if pending:
-        steps.append(f"{pending} runs are pending, beyond the time budget: run again to continue.")
+        steps.append(_pending(pending))
     if presentable(runs):
         steps += [_on_generated(best) if "test" in counts else _on_verdict(verdict)]
-        steps += [_on_judgements(runs, measure, (best, BM25), "test" in counts)]
+        steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
-        steps.append("Training queries are few. Raise <code>per_passage</code>, or name a public question generator.")
+        steps.append(
+            "Training queries are few. In the notebook <code>your_corpus</code>, raise <code>per_passage</code> or name a public"
+            " question generator."
+        )
     if passages < FEW_PASSAGES:
         steps.append(
             f"{passages:,} passages are little text to pre-train on. More text of the same kind helps, even if nobody"
@@ -151,12 +165,12 @@ def next_steps(
     if recipe["base"] == "embedded":
         steps.append(
             "The base model is the small one of the book. A larger one matters more than any method:"
-            " <code>recipe: {base: bert-base-uncased}</code>, with the GPU scale."
+            " <code>recipe: {base: bert-base-uncased}</code> in the notebook <code>your_corpus</code>, with the GPU scale."
         )
     if recipe["final"] == "retriever1":
         steps.append(
-            "This was the first stage of the pipeline. <code>recipe: {final: distilled}</code> goes through mined"
-            " negatives, a re-ranker and distillation."
+            "This was the first stage of the pipeline. In the notebook, <code>recipe: {final: distilled}</code> goes through"
+            " mined negatives, a re-ranker and distillation."
         )
     return bullets(steps)
 
@@ -167,6 +181,11 @@ def _on_generated(best: str) -> str:
         " knows its habits; BM25 does not, and even the order of the retrievers may be wrong. <strong>Do not give up BM25"
         " for these results</strong>: show both side by side until people have judged."
     )
+
+
+def _pending(number: int) -> str:
+    runs = "One run" if number == 1 else f"{number} runs"
+    return f"{runs} did not fit into the time: run the same again to continue, or give it more minutes."
 
 
 def _on_verdict(verdict: Advice) -> str:
@@ -181,15 +200,15 @@ def _on_verdict(verdict: Advice) -> str:
     return f"<strong>Search with {name}</strong>, and keep BM25 beside it for rare words."
 
 
-def _on_judgements(runs: Runs, measure: str, pair: Pair, generated: bool) -> str:
+def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path | None) -> str:
     queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
-    if not generated:
+    if written is None:
         return f"{queries:,} judged queries can detect differences of about {least:.1f} points; more queries, smaller ones."
     enough = least * math.sqrt(queries / JUDGED)
     return (
         f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these, {JUDGED} of them can"
         f" detect a difference of about {enough:.0f} points, {4 * JUDGED} of about {enough / 2:.0f}. Put them into"
-        " <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (the folder"
-        " written here has one) and run again on that folder: they are kept, and training questions are written for"
-        " other passages."
+        " <code>queries.jsonl</code> and <code>qrels/test.tsv</code> beside a <code>corpus.jsonl</code> (as in"
+        f" <code>{html.escape(str(written))}</code>) and run again on that folder: they are kept, and training questions are"
+        " written for other passages."
     )

@@ -39,7 +39,7 @@ class Compared(lab.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        return advice(self.runs, self.measure, generated=self.on_generated)
+        return advice(self.runs, self.measure, generated=self.on_generated, pending=len(self.pending))
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -54,6 +54,8 @@ class Compared(lab.Compared):
         )
         if not runs:
             return self._comparison.table(list(self.runs), caption)
+        if self.on_generated:
+            caption += " BM25's R@100 says nothing: questions whose passage it missed among a hundred were dropped."
         means = {name: mean_intervals(runs, name) for name in SHOWN if name in self.recipe.evaluation.measures}
         lines = []
         for label, records in runs.items():
@@ -155,11 +157,10 @@ class Compared(lab.Compared):
         """What to do next, given the results."""
         best = self.best_of([*self.given, *self.trained])
         facts = {"questions": self.generated, "passages": len(self.searched), "pending": len(self.pending)}
-        return (
-            next_steps(self.runs, self.measure, self.verdict, best=best, **facts)
-            if best
-            else bullets(["Compare a system with BM25."])
-        )
+        if not best:
+            left = "Run the same again: not all did fit into the time."
+            return bullets([left if self.pending else "Compare a system with BM25."])
+        return next_steps(self.runs, self.measure, self.verdict, best=best, **facts)
 
     def save_page(self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None) -> Path:
         """Write everything as one HTML file that needs nothing beside it.

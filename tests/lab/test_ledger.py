@@ -253,3 +253,5 @@ def test_a_mistake_ends_in_one_line_and_a_status(book, capsys, tmp_path):
     assert main(["base", str(tmp_path / "missing.yaml")]) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["publish", "simlm/table99", "--scale", "smoke"]) == 1
+    assert main(["publish", "simlm/table08", "--scale", "../else"]) == 1
+    assert main(["publish", "your_corpus/mine", "--scale", "laptop"]) == 1

@@ -125,3 +125,18 @@ def test_the_lines_of_the_quickstart_run(own_recipe, tmp_path, monkeypatch, tiny
     (lines,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "report.compare" in block)
     exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "model"), {})
     assert (tmp_path / "my-retriever" / "README.md").is_file() and (tmp_path / "compared.html").is_file()
+
+
+def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(beir_folder, tmp_path, monkeypatch):
+    """A few judged queries and nothing to train: BM25, and an encoder as it comes, need no training queries."""
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    beir_folder(tmp_path / "judged")
+    for split in ("train", "dev"):
+        (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
+    compared = report.compare(tmp_path / "judged", ["bm25"], scale="smoke")
+    assert [*compared.runs] == ["BM25"] and compared.generated is None
+
+
+def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
+    with pytest.raises(InputError, match="no name of a scale"):
+        report.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")

@@ -71,4 +71,9 @@ def test_the_command_names_what_cannot_be_decided_and_what_to_run(capsys):
     assert main(["plan", "--hours", "8"]) == 0
     said = capsys.readouterr().out
     assert "no run decides" in said
-    assert "python -m dr_lib batch notebooks/" in said
+    assert ".venv/bin/dr-lib batch notebooks/" in said
+
+
+@pytest.mark.parametrize("options", [["--hours", "0"], ["--hours", "-3"], ["--hours", "8", "--scale", "smoke"]])
+def test_hours_that_are_none_and_smoke_records_are_refused(options, capsys):
+    assert main(["plan", *options]) == 1 and "error: plan" in capsys.readouterr().err

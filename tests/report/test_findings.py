@@ -1,6 +1,7 @@
 """What a comparison says in sentences: what is established, what is open, what to do next."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ OPEN = Advice(None, HTML(""))
 
 
 def questions(train: int = 5000, **queries: int) -> SimpleNamespace:
-    return SimpleNamespace(counts={"queries": {"train": train, **queries}})
+    return SimpleNamespace(counts={"queries": {"train": train, **queries}}, folder=Path("written/here"))
 
 
 def least(runs, queries: int) -> float:
@@ -30,7 +31,8 @@ def items(html: str) -> list[str]:
 
 
 def test_the_system_that_is_ahead_is_named_first(runs):
-    first, second, seeds = items(findings([("ahead", "BM25"), ("behind", "BM25")], runs, "MRR@10").data)
+    first, second, corrected, seeds = items(findings([("ahead", "BM25"), ("behind", "BM25")], runs, "MRR@10").data)
+    assert "corrected for all" in corrected
     assert "<strong>ahead is ahead of BM25</strong>: +20." in first
     assert "<strong>BM25 is ahead of behind</strong>: +" in second and seeds.startswith("Of one seed")
     low, high = map(float, re.search(r"\[\+([\d.]+), \+([\d.]+)\]", second).groups())
@@ -87,6 +89,8 @@ def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
 def test_one_query_gives_no_verdict(record):
     one = {label: [record(label, [1.0])] for label in ("a", "BM25")}
     assert advice(one, "MRR@10", generated=False).label is None
+    alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, pending=4)
+    assert "one system" in alone.plain and "4 runs did not fit" in alone.plain and "smoke" not in alone.plain
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
@@ -96,7 +100,7 @@ def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
 
 def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(runs):
     told = next_steps(runs, "MRR@10", OPEN, best="level", questions=questions(test=60), passages=100_000).data
-    assert "Do not give up BM25" in told and "between level" not in told
+    assert "<code>written/here</code>" in told and "Do not give up BM25" in told and "between level" not in told
     assert "Judge 50 queries" in told and f"difference of about {least(runs, 50):.0f} points" in told
 
 
@@ -113,7 +117,7 @@ def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
     small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, pending=2).data
-    for words in ("500 passages are little", "Training queries are few", "small one of the book", "2 runs are pending"):
+    for words in ("500 passages are little", "Training queries are few", "small one of the book", "2 runs did not fit"):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
@@ -150,8 +154,7 @@ def test_rivals_of_a_winner_are_named(runs, record):
 def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):
     found = advice(runs, "MRR@10", generated=True)
     assert found.label is None and "No verdict" in found.text.data and "until then use BM25" in found.text.data
-    assert all(
-        "On generated questions" in line for line in items(findings([("ahead", "BM25")], runs, "MRR@10", generated=True).data)
-    )
+    one, seeds = items(findings([("ahead", "BM25")], runs, "MRR@10", generated=True).data)
+    assert one.startswith("On generated questions: ") and seeds.startswith("Of one seed")
     smoke = {label: [record(label, [1.0, 0.0], scale="smoke")] for label in ("BM25", "simlm")}
     assert advice(smoke, "MRR@10", generated=False).label is None
