@@ -170,7 +170,7 @@ def test_rows_are_found_in_lists_and_dataset_columns():
 
 def test_only_judgements_at_or_above_the_minimum_count():
     qrels = {"a": {"p3": 1, "p1": 2, "gone": 2}, "b": {"p4": 0}}
-    assert [rows.tolist() for rows in judged_rows(qrels, ["b", "a", "c"], IDS)] == [[], [1, 3], []]
+    assert [rows.tolist() for rows in judged_rows(qrels, ["b", "a", "c"], IDS)] == [[], [3, 1], []]
     assert [rows.tolist() for rows in judged_rows(qrels, ["a"], IDS, minimum=2)] == [[1]]
     assert judged_rows({}, [], IDS) == []
 
