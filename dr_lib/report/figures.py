@@ -131,7 +131,7 @@ def show(draw: Callable[[Palette], Figure], alt: str, *, leading: bool = False) 
 
 
 def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
-    """A drawing from the attributes of its element on, for the inside of a page.
+    """A drawing from the attributes of its element on, in one line: Markdown cells, too, may hold it, where lines break.
 
     Matplotlib names shared parts by a digest of the salt and the part: with another salt for each figure no two figures of a
     page refer to each other's, which a folded one would hide.
@@ -143,7 +143,7 @@ def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
     svg = re.sub(r"<(metadata|style).*?</\1>|<!--.*?-->| id=\"[A-Za-z][\w.]*_\d+\"|rotate\(-0 [^)]*\)", "", svg, flags=re.DOTALL)
     svg = re.sub(r" (d|x|y|transform)=\"[^\"]*\"", lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
     svg = re.sub("|".join(VARIABLES), lambda found: f"var(--dr-figure-{VARIABLES[found[0]]}, {found[0]})", svg)
-    return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--dr-figure-font, sans-serif)", re.sub(r"\s*\n\s*", "\n", svg))
+    return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--dr-figure-font, sans-serif)", re.sub(r'\s*\n\s*| transform=""', " ", svg))
 
 
 @dataclass(frozen=True)

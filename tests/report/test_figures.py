@@ -83,6 +83,7 @@ def test_a_figure_without_points_is_nothing():
 def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_escaped():
     html = curves({"<$a$>": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt='<b>"').data
     assert html.count("<svg") == html.count("</svg>") == 1 and "<b>" not in html and 'aria-label="&lt;b&gt;&quot;"' in html
+    assert "\n" not in html, "in a Markdown cell every line end would become a break, inside the drawing too"
     assert ">step</text>" in html and "&lt;$a$&gt;" in html, "text is text"
     bare = re.sub(r"var\(--dr-figure-[a-z0-9-]+, #[0-9a-f]{6}\)", "", html)
     assert not re.search(r"#[0-9a-f]{6}\b|metadata|<style", bare)
