@@ -29,6 +29,7 @@ COMPUTED = {  # labels that a notebook makes from numbers, by study
     "methods/stages": {f"{name}, {end}" for name in METHODS for end in ("retriever 1", "retriever 2", "distilled")},
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
     "pair/table05": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
+    "dpr_paq/table04": {"BFS, no fine-tuning", "ICT, no fine-tuning", "PAQ, no fine-tuning"},
     "pair/table05-labels": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
     "pair/table05-negatives": {"0.9 / 0.1", "0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4"},
 }
