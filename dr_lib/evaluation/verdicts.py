@@ -2,7 +2,7 @@
 
 A claim is one or more *comparisons*, each a number that is said to lie in a range: a difference of two rows above 0,
 the differences of several rows within half a point, the share of collections on which a row is best above a percentage.
-Queries and seeds are resampled, so each number has an interval and a p-value: twice the share of resamples on the other
+Queries are resampled and seeds drawn, so each number has an interval and a p-value: twice the share of resamples on the other
 side of the range's border (for an order of two systems on the same queries, not below the randomisation test's). The
 p-values of a claim are one family, corrected by Holm. A comparison is *held* where its interval lies inside the range
 and its p-value is below the level, *reversed* where the interval lies outside, and else *inconclusive*, with the

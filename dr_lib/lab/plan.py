@@ -50,11 +50,12 @@ class Sweep:
 
 @dataclass
 class Plan:
-    """Sweeps in the order in which to run them, and the claims that none of them can decide, with the reason."""
+    """Sweeps in the order in which to run them, and claims with the reason why no run, or none in the time, decides them."""
 
     scale: str
     sweeps: list[Sweep] = field(default_factory=list)
     hopeless: dict[str, str] = field(default_factory=dict)
+    too_long: dict[str, str] = field(default_factory=dict)
 
 
 def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5), read: Callable = load_records) -> Plan:
@@ -86,7 +87,7 @@ def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5
                 size = ", ".join(f"{100 * abs(pair.interval.mean):.2f}" for pair in found.pairs)
                 result.hopeless[claim.id] = f"its differences ({size} points) are too small for these queries, whatever the seeds"
             elif min(options[study, n].seconds for n in seeds) > 3600 * hours:
-                result.hopeless[claim.id] = f"{study} takes {spell_seconds(min(options[study, n].seconds for n in seeds))}"
+                result.too_long[claim.id] = f"{study} takes {spell_seconds(min(options[study, n].seconds for n in seeds))}"
     chosen, left = {}, 3600 * hours
     while True:
         further = (_beyond(option, chosen) for option in options.values())
@@ -163,9 +164,6 @@ def plan_lines(made: Plan) -> list[str]:
         notebook = notebook_of(study)
         command = f'.venv/bin/dr-lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
         lines += ["", command if notebook else f"# {study}: its notebook is still to be written"]
-    told = {"these hours are too few for": {}, "no run decides": {}}
-    for name, why in made.hopeless.items():
-        told["these hours are too few for" if " takes " in why else "no run decides"][name] = why
-    for title, own in told.items():
+    for title, own in (("these hours are too few for", made.too_long), ("no run decides", made.hopeless)):
         lines += ["", f"{title} {len(own)} claims:", *(f"  {name}: {why}" for name, why in own.items())]
     return lines

@@ -112,10 +112,11 @@ def corrected_tests(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pai
     if not run:
         return {}
     p_values = randomisation_tests([paired(runs[a], runs[b], measure) for a, b in run])
-    drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True))
-    for number, (a, b) in enumerate(run):
-        if max(len(sides[a]), len(sides[b])) > 1:  # flips know nothing of the spread from seed to seed
-            p_values[number] = max(p_values[number], crossing(sides[a].mean() - sides[b].mean(), drawn[a] - drawn[b]))
+    if max(map(len, sides.values())) > 1:  # flips know nothing of the spread from seed to seed
+        drawn = dict(zip(sides, bootstrap_means([*sides.values()]), strict=True))
+        for number, (a, b) in enumerate(run):
+            if max(len(sides[a]), len(sides[b])) > 1:
+                p_values[number] = max(p_values[number], crossing(sides[a].mean() - sides[b].mean(), drawn[a] - drawn[b]))
     return dict(zip(run, map(float, holm(p_values)), strict=True))
 
 

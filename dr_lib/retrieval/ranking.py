@@ -115,8 +115,11 @@ def also_in(lists: np.ndarray, others: Sequence[np.ndarray] | np.ndarray) -> np.
         >>> also_in(np.array([[4, 7, -1]]), [np.array([7, 9])])
         array([[False,  True, False]])
     """
-    within = [np.isin(own, other) for own, other in zip(lists, others, strict=True)]
-    return np.array(within, bool).reshape(lists.shape) & (lists >= 0)
+    lists, owners = np.asarray(lists, np.int64), np.repeat(np.arange(len(lists)), [len(own) for own in others])
+    flat = np.concatenate([np.zeros(0, np.int64), *others]).astype(np.int64)
+    span = int(max(lists.max(initial=0), flat.max(initial=0))) + 1  # a query and a passage are one number
+    pairs = (owners * span + flat)[flat >= 0]
+    return (lists >= 0) & np.isin(np.arange(len(lists))[:, None] * span + lists, pairs)
 
 
 def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str) -> None:

@@ -145,7 +145,7 @@ def training_examples(
     if share is not None:
         usable = nested_share(usable, share, share_seed)
     listed = np.load(negatives / "negatives.npy")[usable] if negatives else None
-    annotated = [np.append(judged[row], relevant[row])[0] for row in usable]
+    annotated = [(judged[row] if len(judged[row]) else relevant[row])[0] for row in usable]
     positives = [relevant[row] for row in usable]
     given = Examples.of(usable, positives, listed, passages=len(collection.passages), annotated=annotated)
     return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given

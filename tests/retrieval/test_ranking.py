@@ -175,6 +175,16 @@ def test_only_judgements_at_or_above_the_minimum_count():
     assert judged_rows({}, [], IDS) == []
 
 
+def test_lists_compared_by_numbers_are_those_compared_one_by_one():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        queries, depth, passages = rng.integers(1, 8), rng.integers(1, 6), rng.integers(1, 12)
+        lists = rng.integers(-1, passages, (queries, depth))
+        others = [rng.integers(-1, passages + 5, rng.integers(0, 5)) for _ in range(queries)]
+        slow = [[row >= 0 and row in own for row in listed] for listed, own in zip(lists.tolist(), others, strict=True)]
+        assert also_in(lists, others).tolist() == slow
+
+
 def test_lists_are_compared_query_by_query():
     lists = np.array([[4, 7, -1], [7, 4, 1]])
     assert also_in(lists, np.array([[7, 9], [-1, 3]])).tolist() == [[False, True, False], [False, False, False]]
