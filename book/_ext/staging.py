@@ -105,9 +105,15 @@ def begin(root: Path) -> None:
 
 def finish(root: Path) -> None:
     """Remove what no reader loads, and note that what was laid out has been built without a warning."""
-    for path in (root / "_build" / "html").rglob("*.map"):  # of the theme's scripts, for whoever debugs them: 3 MB
-        path.unlink()
-    for path in (root / "_build" / "html" / "_sources").rglob("*.ipynb"):  # to take along: the page shows what came out, 10 MB
+    html = root / "_build" / "html"
+    for unread in (
+        html.rglob("*.map"),  # of the theme's scripts, for whoever debugs them: 3 MB
+        html.glob("_static/vendor/**/*.ttf"),  # of symbols, whose woff2 every browser of this book takes: 0.7 MB
+        html.glob("_sources/**/*.md"),  # no page leads there, as they do to notebooks
+    ):
+        for path in unread:
+            path.unlink()
+    for path in html.glob("_sources/**/*.ipynb"):  # to take along: the page shows what came out, 10 MB
         notebook = json.loads(path.read_text(encoding="utf-8"))
         for cell in notebook["cells"]:
             cell.update({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
