@@ -7,6 +7,7 @@ of the book: practice/own-corpus.
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -83,31 +84,35 @@ def texts_source(place: Path) -> Source:
     Args:
         place: a folder with `.txt`, `.md` or `.rst` files in UTF-8, also in folders below, or one such file. `doc` is
             the file's name as seen from the folder, the id of a passage that name and the passage's number. Titles are
-            empty.
+            empty. Files without text are left out and counted in `info`.
 
     Raises:
         InputError: a file whose name is not UTF-8 or holds a line end.
     """
     folder = place.parent if place.is_file() else place
-    files = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
+    found = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
+    files = {name: path for name, path in found.items() if _holds_text(path)}
+    counts = {"files": len(files), "empty_files_left_out": len(found) - len(files)}
     for name in files:
         if NOT_IN_NAMES.search(name):
             fix = "Rename it: the name is the document's id."
             raise InputError(f"a file name with a control character or not in UTF-8: {name!r}", where=folder, fix=fix)
     return Source(
         name=place.stem if place.is_file() else folder.name,
-        digest=json_digest([files_digest(files.values()), list(files)]),
+        digest=json_digest([files_digest(found.values()), list(found)]),
         passages=partial(_passages, files),
-        info={"source": "folder of text files", "licence": licence_of(folder), "files": len(files)},
+        info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
+
+
+def _holds_text(path: Path) -> bool:
+    with path.open("rb") as lines:
+        return any(line.removeprefix(BOM_UTF8).strip() for line in lines)
 
 
 def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
-        texts = cut(paragraphs(line for _, line in read_lines(path)))
-        if not texts:
-            raise InputError("there is no text in the file", where=path, fix="Remove it, or give it its text.")
-        for position, text in enumerate(texts):
+        for position, text in enumerate(cut(paragraphs(line for _, line in read_lines(path)))):
             yield str(path), Passage(f"{name}#{position}", "", text, name, position)
 
 

@@ -92,15 +92,27 @@ def test_a_text_moved_to_another_folder_is_another_collection(text_folder, cache
     assert collections.load(text_folder, cache=cache).digest != before
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [(b" \n\n", "there is no text in the file"), (b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")],
-)
+@pytest.mark.parametrize(("content", "problem"), [(b"caf\xe9", "not UTF-8"), (b"Another document.", "repeats title")])
 def test_a_bad_text_file_is_named(text_folder, cache, content, problem):
     (text_folder / "zz.txt").write_bytes(content)
     with pytest.raises(InputError, match=problem) as caught:
         collections.load(text_folder, cache=cache, allow_duplicates=False)
     assert "zz.txt" in str(caught.value)
+
+
+def test_files_without_text_are_left_out_and_counted(text_folder, cache):
+    before = [row["id"] for row in collections.load(text_folder, cache=cache).passages]
+    for name, content in {"0.txt": b"", "zz.txt": b" \n\n", "bom.txt": b"\xef\xbb\xbf\n"}.items():
+        (text_folder / name).write_bytes(content)
+    collection = collections.load(text_folder, cache=cache)
+    assert [row["id"] for row in collection.passages] == before
+    assert (collection.info["files"], collection.info["empty_files_left_out"]) == (3, 3)
+
+
+def test_a_folder_of_empty_files_is_refused(tmp_path, cache):
+    (tmp_path / "a.txt").write_text("\n")
+    with pytest.raises(InputError, match="no passage"):
+        collections.load(tmp_path, cache=cache)
 
 
 def test_repeated_texts_are_kept_and_counted(text_folder, cache):
