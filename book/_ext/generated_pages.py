@@ -317,7 +317,9 @@ def data_page() -> str:
     seen: dict[str, dict[str, Any]] = {}
     for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
         data = record.data["collection"]
-        seen.setdefault(data["digest"], data | {"studies": set()})["studies"].add(record.study)
+        own = seen.setdefault(data["digest"], {"studies": set()})
+        own |= {name: value for name, value in data.items() if value is not None}  # not every record counts everything
+        own["studies"].add(record.study)
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
         [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))] for data in seen.values()
@@ -371,7 +373,8 @@ def base_page() -> str:
         ["made", record["created"][:10]],
     ]
     planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
-    told = "This is the recipe of" if planned == recipe else "It was made by an earlier and shorter recipe than that of"
+    made = BaseRecipe.model_validate(recipe).portable()  # with today's defaults for keys that are younger than the record
+    told = "This is the recipe of" if planned == made else "It was made by an earlier and shorter recipe than that of"
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
     alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
     return _page(

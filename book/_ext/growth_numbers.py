@@ -82,7 +82,7 @@ class Grown(SphinxRole):
         """Put the number; the page is read again where the file has changed."""
         self.env.note_dependency(str(GROWTH))
         value = looked_up(self.text, read_json(GROWTH))
-        return [nodes.inline("", shown(value, self.text.rsplit(";", 1)[-1]), classes=["measured"])], []
+        return [nodes.inline("", shown(value, self.text.rsplit(";", 1)[-1].strip()), classes=["measured"])], []
 
 
 class GrowthTable(SphinxDirective):

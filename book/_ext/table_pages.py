@@ -113,7 +113,7 @@ def claims_html(entries: Sequence[Entry]) -> str:
         return ""
     several = len({entry["source"] for entry in entries}) > 1
     items = [_claim(entry, several) for entry in entries]
-    judged = [entry for entry in entries if entry["scale"]]
+    judged = [entry for entry in entries if entry["scale"] and entry["state"] not in ("not run", "unanswerable")]
     data = {name: None for entry in judged for name in _listed(entry["collection"])}
     seeds = sorted({len(entry["seeds"]) for entry in judged})
     line = f"Judged on {', '.join(data)}, {judged[0]['scale']} scale, {spell_seeds(seeds[0])}" if judged else ""
