@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dr_lib import places
+from dr_lib import objectives, places
 from dr_lib.evaluation import load_papers
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
 from dr_lib.files import read_json, read_yaml
@@ -25,6 +25,7 @@ COMPUTED = {  # labels that a notebook makes from numbers, by study
         for rates in ("30% / 50%", "15% / 50%", "50% / 50%", "30% / 30%", "30% / 70%")
         for end in ("", ", retriever 2")
     },
+    "methods/equal-budgets": {"BM25", *objectives.names()},
     "methods/open-domain": {f"{name}, retriever 2" for name in METHODS},
     "methods/stages": {f"{name}, {end}" for name in METHODS for end in ("retriever 1", "retriever 2", "distilled")},
     "pair/alpha": {"0", "0.1", "0.3", "0.5", "0.7", "1"},
