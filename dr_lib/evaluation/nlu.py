@@ -13,7 +13,7 @@ made for next-sentence prediction are not used, since pre-training for retrieval
 import copy
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -89,7 +89,6 @@ class NluSettings(Settings):
         task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
         folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
         train, split: the files trained on and measured on; the test files of GLUE come without answers.
-        train_rows: only the first so many training rows; None takes all.
         epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
             or 32, rates of 2e-5 to 5e-5.
         length: longest sequence in pieces.
@@ -101,7 +100,6 @@ class NluSettings(Settings):
     folder: str
     train: str = "train"
     split: str = "dev"
-    train_rows: int | None = Field(default=None, gt=0)
     epochs: float = Field(default=3.0, gt=0)
     batch_rows: int = Field(default=32, gt=0)
     learning_rate: float = Field(default=2e-5, gt=0)
@@ -121,7 +119,7 @@ def nlu(folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSe
     encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
     rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
     work = folder / "checkpoint-work"
-    found = finetune_nlu(encoder, load_tokenizer(place), rows.first(task.train_rows), unseen, task, work, seed=seed)
+    found = finetune_nlu(encoder, load_tokenizer(place), rows, unseen, task, work, seed=seed)
     found.save(folder / "scores.json")
     shutil.copy(work / "training" / "log.json", folder / "log.json")
 
@@ -142,12 +140,6 @@ class NluSplit:
 
     def __len__(self) -> int:
         return len(self.targets)
-
-    def first(self, rows: int | None) -> "NluSplit":
-        """The same split with at most so many rows, the first ones."""
-        if rows is None or rows >= len(self):
-            return self
-        return replace(self, texts=self.texts.select(range(rows)), targets=self.targets[:rows])
 
 
 def task_of(name: str) -> NluTask:

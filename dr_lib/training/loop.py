@@ -201,8 +201,6 @@ def train(
                     raise TrainingError(f"{title}: the validation score after step {step} is {score}")
                 is_best = all(score > row["score"] for row in log.validation)
                 log.validation.append({"step": step, "score": score})
-                if validation.keep == "last" or is_best:
-                    log.kept = step
                 if validation.keep == "best" and is_best:
                     best = host_copies(module_tensors(module))
                 meter.pause()

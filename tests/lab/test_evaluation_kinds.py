@@ -175,9 +175,7 @@ def test_a_task_that_was_cut_off_goes_on_to_the_same_answers(untrained, acceptab
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"epochs": 1}, {"learning_rate": 1e-3}, {"train_rows": 24}, {"split": "train"}, {"dropout": 0.5}, {"task": "mrpc"}],
-    ids=str,
+    "change", [{"epochs": 1}, {"learning_rate": 1e-3}, {"split": "train"}, {"dropout": 0.5}, {"task": "mrpc"}], ids=str
 )
 def test_every_setting_of_a_task_makes_another_stage(tiny_recipe, acceptable, change):
     one, other = (Pipeline(cola(tiny_recipe, acceptable, **more)).evaluation.key for more in ({}, change))
@@ -191,11 +189,6 @@ def test_changed_rows_make_another_stage_and_another_folder_does_not(tiny_recipe
     with (moved / "dev.tsv").open("a") as file:
         file.write("x\t1\t\tanother vector\n")
     assert Pipeline(cola(tiny_recipe, moved)).evaluation.key != first
-
-
-def test_only_the_first_training_rows_are_read_if_so_told(untrained, acceptable, shared):
-    end = Pipeline(cola(untrained, acceptable, train_rows=16, epochs=2)).evaluation
-    assert json.loads((shared.get(end) / "log.json").read_text())["steps"] == 4
 
 
 # Dialogues ----------------------------------------------------------------------------------------------------------
