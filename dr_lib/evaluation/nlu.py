@@ -201,10 +201,6 @@ class NluBatch:
     tokens: TokenBatch
     targets: Tensor
 
-    def to(self, device: torch.device | str) -> "NluBatch":
-        """The same batch on another device."""
-        return NluBatch(self.tokens.to(device), self.targets.to(device, non_blocking=True))
-
 
 class SentenceClassifier(nn.Module):
     """An encoder and the head of one task, in the form that `train` takes.

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,13 +251,13 @@ def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.de
     Args:
         batches: gives the micro-batch of an index.
         indices: numbers of the micro-steps.
-        device: where the batch goes, if it has a `.to`.
+        device: where the tensors of a batch go.
     """
 
     def load(index: int) -> tuple[int, Any, int]:
         batch = batches(index)
         tokens = real_tokens(batch)
-        return index, batch.to(device) if hasattr(batch, "to") else batch, tokens
+        return index, to_device(batch, device), tokens
 
     if device.type == "cpu":
         yield from map(load, indices)
@@ -270,6 +270,13 @@ def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.de
                 yield due.popleft().result()
         while due:
             yield due.popleft().result()
+
+
+def to_device(batch: Any, device: torch.device | str) -> Any:
+    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other values stay as they are."""
+    if is_dataclass(batch):
+        return replace(batch, **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)})
+    return batch.to(device, non_blocking=True) if hasattr(batch, "to") else batch
 
 
 def real_tokens(batch: Any) -> int:
