@@ -23,7 +23,7 @@ from dr_lib.models import load_masked_lm
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import TrainSettings, machine
 from dr_lib.training.checkpoint import trained_parameters
-from dr_lib.training.loop import make_optimizer, real_tokens
+from dr_lib.training.loop import make_optimizer, real_tokens, to_device
 from dr_lib.training.schedule import seed_step
 
 AGAINST = "mlm"
@@ -59,7 +59,7 @@ class Stepper:
         start = clock()
         seed_step(0, index, self.generator)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = self.objective(batch.to(self.device), self.generator)["loss"]
+            loss = self.objective(to_device(batch, self.device), self.generator)["loss"]
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -4,7 +4,6 @@ Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run
 ideas/evaluation.
 """
 
-import html
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -75,14 +74,6 @@ class Collection:
             fix = "Passages have ids, as in `collection.passages['id']`; by its row, one is `collection.passages[0]`."
             raise InputError(f"there is no passage {name!r}", where=f"collection {self.name}", fix=fix)
         return self.passages[row]
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: sizes, and the first passages."""
-        sizes = [f"{len(self):,} passages", *(f"{len(self.qrels(split)):,} queries in {split}" for split in self.splits)]
-        cells = ((row["id"], row["title"], row["text"][:200]) for row in self.passages.select(range(min(3, len(self)))))
-        lines = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
-        head = "<tr><th>id</th><th>title</th><th>text</th></tr>"
-        return f"<p><strong>{html.escape(self.name)}</strong>: {html.escape(', '.join(sizes))}</p><table>{head}{lines}</table>"
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -21,9 +21,7 @@ from dr_lib.evaluation.pipeline_checks import pipeline_checks
 from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions
 from dr_lib.evaluation.similarity import similarities
 from dr_lib.evaluation.statistics import (
-    AverageInterval,
     Interval,
-    average_interval,
     bootstrap_interval,
     bootstrap_intervals,
     equivalence_test,

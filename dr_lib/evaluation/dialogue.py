@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 from pydantic import Field
 
-from dr_lib.collections import CandidateSet, load_candidates
+from dr_lib.collections import load_candidates
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import encode, exact_scores
@@ -44,39 +44,32 @@ class DialogueSettings(Settings):
 
 @stage()
 def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSettings) -> None:
-    """`scores.json`: "R@1" and "MRR" of every context among its own candidates; `data` is their file, for the key."""
-    places = [one for one in (retriever / "model", retriever / "passage_model") if one.is_dir()]
-    readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
-    dialogues = load_candidates(settings.folder, settings.split, limit=settings.limit)
-    scores = evaluate_candidates(readers[0], readers[-1], dialogues, settings, folder / "checkpoint-vectors")
-    scores.save(folder / "scores.json")
-
-
-def evaluate_candidates(
-    context_encoder: DenseEncoder, encoder: DenseEncoder, dialogues: CandidateSet, settings: DialogueSettings, folder: Path
-) -> Scores:
-    """Encode a set's contexts and distinct responses, and score it.
+    """`scores.json`: "R@1" and "MRR" of every context among its own candidates.
 
     Args:
-        context_encoder: of the contexts.
-        encoder: of the responses, cut to its `passage_length`; mostly the same.
-        dialogues: contexts with candidates.
-        settings: how contexts are cut.
-        folder: where tokens and vectors are kept.
+        folder: where to write; tokens and vectors lie in a folder that is dropped once the stage is finished.
+        retriever: of the contexts, and of the responses where it has no second encoder; these are cut to its
+            `passage_length`.
+        data: the file of the dialogues, for the key.
+        settings: which dialogues, and how contexts are cut.
 
     Raises:
         InputError: a context longer than the encoder has positions, or encoders of different widths.
     """
+    places = [one for one in (retriever / "model", retriever / "passage_model") if one.is_dir()]
+    readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
+    dialogues, work = load_candidates(settings.folder, settings.split, limit=settings.limit), folder / "checkpoint-vectors"
     vectors = []
-    cuts = ({"max_length": settings.context_length, "side": settings.side}, {"max_length": encoder.settings.passage_length})
-    sides = zip((context_encoder, encoder), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True)
+    length = readers[-1].settings.passage_length
+    cuts = ({"max_length": settings.context_length, "side": settings.side}, {"max_length": length})
+    sides = zip((readers[0], readers[-1]), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True)
     for reader, texts, name, cut in sides:
         rows = datasets.Dataset.from_dict({"text": texts})
-        store = TokenStore.build(rows, reader.tokenizer, folder / name, columns=("text",), progress=False)
+        store = TokenStore.build(rows, reader.tokenizer, work / name, columns=("text",), progress=False)
         shape = {"title": "none", "normalise": reader.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
-        vectors.append(encode(reader, store, folder / f"{name}.npy", **shape, **cut))
+        vectors.append(encode(reader, store, work / f"{name}.npy", **shape, **cut))
     ranks = rank_candidates(*vectors, dialogues.candidates, dialogues.correct)
-    return Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks})
+    Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
 
 
 def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ made for next-sentence prediction are not used, since pre-training for retrieval
 import copy
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ from pydantic import Field
 from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from dr_lib.collections import read_lines
 from dr_lib.errors import InputError
@@ -89,7 +89,6 @@ class NluSettings(Settings):
         task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness", "sick-entailment".
         folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
         train, split: the files trained on and measured on; the test files of GLUE come without answers.
-        train_rows: only the first so many training rows; None takes all.
         epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4 epochs, batches of 16
             or 32, rates of 2e-5 to 5e-5.
         length: longest sequence in pieces.
@@ -101,7 +100,6 @@ class NluSettings(Settings):
     folder: str
     train: str = "train"
     split: str = "dev"
-    train_rows: int | None = Field(default=None, gt=0)
     epochs: float = Field(default=3.0, gt=0)
     batch_rows: int = Field(default=32, gt=0)
     learning_rate: float = Field(default=2e-5, gt=0)
@@ -112,17 +110,45 @@ class NluSettings(Settings):
 
 
 @stage(resumable=True)
-def nlu(folder: Path, start: Path | str, train: Path, test: Path, *, task: NluSettings, dropout: float | None, seed: int) -> None:
-    """`scores.json`: a row's class or score as predicted and as it is, and for classes whether it is right; `log.json`.
+def nlu(
+    folder: Path, start: Path | str, learned: Path, unseen: Path, *, task: NluSettings, dropout: float | None, seed: int
+) -> None:
+    """Fine-tune an encoder on one split of a task and read another with it: `scores.json` and `log.json`.
 
-    Tokens and checkpoints lie in a folder that is dropped once the stage is finished.
+    The scores are "predicted" and "actual" of every row read, numbers of classes or scores in the task's own scale, and
+    for classes "accuracy", 0 or 1; `MEASURES` make one number of them. Tokens and checkpoints lie in a folder that is
+    dropped once the stage is finished.
+
+    Args:
+        folder: where to write; a run that was cut off continues there.
+        start: a masked LM or bare encoder, or the stage that makes one.
+        learned, unseen: files of the split that is trained on and of the one that is read.
+        task: of the training.
+        dropout: of the encoder; None keeps what it says.
+        seed: of the head's first weights and the order of rows.
+
+    Raises:
+        InputError: a batch larger than the training split, or a model that is too short.
     """
     place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
-    encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
-    rows, unseen = (load_nlu(task.task, file.parent, file.stem) for file in (train, test))
-    work = folder / "checkpoint-work"
-    found = finetune_nlu(encoder, load_tokenizer(place), rows.first(task.train_rows), unseen, task, work, seed=seed)
-    found.save(folder / "scores.json")
+    encoder, tokenizer = load_masked_lm(place, dropout=dropout, device=machine.device()), load_tokenizer(place)
+    rows, others = (load_nlu(task.task, file.parent, file.stem) for file in (learned, unseen))
+    if task.batch_rows > len(rows):
+        problem = f"batches of {task.batch_rows} rows, but only {len(rows)} to train on"
+        raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
+    work, named = folder / "checkpoint-work", {"train": rows, "test": others}
+    own, other = (
+        TokenStore.build(split.texts, tokenizer, work / f"{name}-tokens", tuple(split.texts.column_names))
+        for name, split in named.items()
+    )
+    classifier = SentenceClassifier(encoder, rows.task, dropout=task.dropout, seed=seed)
+    batches = _batches(own, rows, task.batch_rows, task.length, seed)
+    steps = max(1, round(task.epochs * (len(rows) // task.batch_rows)))  # full batches only
+    numbers = TrainSettings(steps=steps, seed=seed, **task.model_dump(include={"learning_rate", "warmup", "weight_decay"}))
+    train(classifier, batches, numbers, work / "training", title=task.task)
+    columns = {"predicted": predict(classifier, other, task.length), "actual": others.targets}
+    columns |= {"accuracy": columns["predicted"] == columns["actual"]} if rows.task.classes else {}
+    Scores([str(row) for row in range(len(others))], columns).save(folder / "scores.json")
     shutil.copy(work / "training" / "log.json", folder / "log.json")
 
 
@@ -142,12 +168,6 @@ class NluSplit:
 
     def __len__(self) -> int:
         return len(self.targets)
-
-    def first(self, rows: int | None) -> "NluSplit":
-        """The same split with at most so many rows, the first ones."""
-        if rows is None or rows >= len(self):
-            return self
-        return replace(self, texts=self.texts.select(range(rows)), targets=self.targets[:rows])
 
 
 def task_of(name: str) -> NluTask:
@@ -209,10 +229,6 @@ class NluBatch:
     tokens: TokenBatch
     targets: Tensor
 
-    def to(self, device: torch.device | str) -> "NluBatch":
-        """The same batch on another device."""
-        return NluBatch(self.tokens.to(device), self.targets.to(device, non_blocking=True))
-
 
 class SentenceClassifier(nn.Module):
     """An encoder and the head of one task, in the form that `train` takes.
@@ -248,51 +264,6 @@ class SentenceClassifier(nn.Module):
             return {"loss": functional.mse_loss(logits[:, 0], batch.targets)}
         right = (logits.detach().argmax(dim=1) == batch.targets).float().mean()
         return {"loss": functional.cross_entropy(logits, batch.targets), "accuracy": right}
-
-
-def finetune_nlu(
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    train_split: NluSplit,
-    test_split: NluSplit,
-    settings: NluSettings,
-    folder: Path,
-    *,
-    seed: int = 0,
-) -> Scores:
-    """Fine-tune a copy of `encoder` on one split of a task and read another with it.
-
-    Args:
-        encoder: a masked LM or bare encoder, left as it is.
-        tokenizer: its own.
-        train_split, test_split: of one task, see `load_nlu`.
-        settings: of the training.
-        folder: of token stores, checkpoints and log; a run that was cut off continues there.
-        seed: of the head's first weights and the order of rows.
-
-    Returns:
-        "predicted" and "actual" of every row of `test_split`, numbers of classes or scores in the task's own scale, and
-        for classes "accuracy", 0 or 1. `MEASURES` make one number of them.
-
-    Raises:
-        InputError: a batch larger than the training split, or a model that is too short.
-    """
-    task, stores, batch_rows = train_split.task, {}, settings.batch_rows
-    if batch_rows > len(train_split):
-        problem = f"batches of {batch_rows} rows, but only {len(train_split)} to train on"
-        raise InputError(problem, where="evaluation.nlu", fix="Give smaller batches or more rows.")
-    for name, split in (("train", train_split), ("test", test_split)):
-        columns = tuple(split.texts.column_names)
-        stores[name] = TokenStore.build(split.texts, tokenizer, folder / f"{name}-tokens", columns)
-    classifier = SentenceClassifier(encoder, task, dropout=settings.dropout, seed=seed)
-    batches = _batches(stores["train"], train_split, batch_rows, settings.length, seed)
-    steps = max(1, round(settings.epochs * (len(train_split) // batch_rows)))  # full batches only
-    shared = settings.model_dump(include={"learning_rate", "warmup", "weight_decay"})
-    numbers = TrainSettings(steps=steps, seed=seed, **shared)
-    train(classifier, batches, numbers, folder / "training", title=task.name)
-    columns = {"predicted": predict(classifier, stores["test"], settings.length), "actual": test_split.targets}
-    columns |= {"accuracy": columns["predicted"] == columns["actual"]} if task.classes else {}
-    return Scores([str(row) for row in range(len(test_split))], columns)
 
 
 @torch.inference_mode()

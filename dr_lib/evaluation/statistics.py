@@ -6,7 +6,7 @@ seeds they also cover what another training might bring; flips of sign and equiv
 Page of the book: ideas/statistics.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -272,57 +272,6 @@ def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05
 def odd_ones(values: np.ndarray) -> int:
     """How many of `[queries]` values are another one than the most frequent."""
     return len(values) - int(np.unique(values.round(9), return_counts=True)[1].max())
-
-
-@dataclass(frozen=True)
-class AverageInterval:
-    """An average over collections with its interval (zero-shot tables: CDMAE Table 3, MASTER Table 4).
-
-    Every collection has the same weight, however many queries it has. One can carry the average, so it is also given
-    without each: training data of MS MARCO, for example, may hold what a collection tests.
-
-    Attributes:
-        each: collection -> mean over its queries.
-        mean: mean over the collections.
-        without: collection -> mean over the others; empty where there is one collection only.
-    """
-
-    each: dict[str, Interval]
-    mean: Interval
-    without: dict[str, Interval]
-
-
-def average_interval(
-    values: Mapping[str, np.ndarray], *, draws: int = DRAWS, seed: int = 0, level: float = 0.95
-) -> AverageInterval:
-    """Bootstrap intervals of an average over collections, the queries of each collection being drawn anew.
-
-    The collections themselves are taken as they are: the interval says what other queries of the same collections would
-    bring, not what other collections would.
-
-    Args:
-        values: collection -> `[queries]` or `[seeds, queries]`, scores or paired differences of two retrievers.
-        draws, seed, level: as in `bootstrap_interval`; no two collections share their draws.
-
-    Raises:
-        InputError: nothing to average, or a value that is not a number.
-
-    Example:
-        >>> found = average_interval({"a": np.array([0.0, 1.0]), "b": np.ones(9)})
-        >>> found.mean.mean, found.without["b"].mean, round(found.each["b"].low, 6)
-        (0.75, 0.5, 1.0)
-    """
-    if not values:
-        raise InputError("no collection is left", where="zero-shot average", fix="Give the scores of at least one.")
-    names = list(values)
-    means = np.array([np.mean(values[name], dtype=np.float64) for name in names])
-    drawn = np.stack([bootstrap_means([values[name]], draws=draws, seed=seed + place)[0] for place, name in enumerate(names)])
-    each = {name: interval_of(float(mean), own, level) for name, mean, own in zip(names, means, drawn, strict=True)}
-    without = {}
-    for place, name in enumerate(names if len(names) > 1 else []):
-        rest = np.arange(len(names)) != place
-        without[name] = interval_of(float(means[rest].mean()), drawn[rest].mean(axis=0), level)
-    return AverageInterval(each, interval_of(float(means.mean()), drawn.mean(axis=0), level), without)
 
 
 def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ from dr_lib.lab.records import TRAINED
 from dr_lib.stages import Cache
 
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
-COUNTED = ("base", "continued", *TRAINED, "vectors", "reranked", "teacher_scores")
+COUNTED = ("base", *TRAINED, "vectors", "reranked", "teacher_scores")
 """Kinds of stages whose cost is in operations: those that a GPU is for."""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 

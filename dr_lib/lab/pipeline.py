@@ -98,22 +98,20 @@ class Pipeline:
             before |= {"auxiliary__reddit_pairs__file": pairs, "auxiliary__reddit_pairs__first": None}
         if before:  # its decoder and heads are not kept: the second training makes its own
             begin = Pipeline(recipe.with_(few_shot=None, **before)).pretrained / "model"
-        arguments = {
-            "start": begin,
-            "passages": self.passages(self.corpus),
-            "collection": self.corpus,
-            "generator": self.generator.model if self.generator else None,
-            "materials": {name: whole.material(name, **params) for name, params in settings.materials().items()},
-            "settings": settings,
-            "training": recipe.pretraining,
-            **self._common,
-            "layout": recipe.layout.model_copy(update=unread),
-        }
         beside = Path(begin.place) / EXTRA_FILE if isinstance(begin, Data) else None
-        if beside and beside.is_file():  # an earlier pre-training left its decoder and heads there
-            made = objectives.continued(Data.file(beside), method=method, arguments=arguments)
-        else:
-            made = objectives.pretrained(method=method, **arguments)
+        made = objectives.pretrained(
+            begin,
+            self.passages(self.corpus),
+            self.corpus,
+            self.generator.model if self.generator else None,
+            {name: whole.material(name, **params) for name, params in settings.materials().items()},
+            # where an earlier pre-training left its decoder and heads
+            Data.file(beside) if beside and beside.is_file() else None,
+            method=method,
+            settings=settings,
+            training=recipe.pretraining,
+            **self._common | {"layout": recipe.layout.model_copy(update=unread)},
+        )
         return made.costs(self._writing_work(recipe.pretraining), f"{name} {self.base.shape.size}")
 
     @cached_property

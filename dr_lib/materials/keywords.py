@@ -19,16 +19,11 @@ Weighting = Literal["inverse_count", "tfidf"]
 
 @stage()
 def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inverse_count") -> None:
-    """`values/`: the keyword weight of each piece beside the tokens; arguments as of `write_keyword_weights`."""
-    write_keyword_weights(TokenStore.open(passages / "store"), folder / "values", weighting=weighting)
-
-
-def write_keyword_weights(store: TokenStore, folder: Path, *, weighting: Weighting = "inverse_count") -> TokenValues:
-    """Write the weight of each piece, that of its word, in float32.
+    """`values/`: the keyword weight of each piece beside the tokens, that of its word, in float32.
 
     Args:
-        store: tokens of the passages; words are counted in all of them, title and body of a passage together.
-        folder: where to write; it is whole or absent.
+        folder: where to write.
+        passages: their tokens (`store/`); words are counted in all of them, title and body of a passage together.
         weighting: `"inverse_count"`, 1 / occurrences in the collection (released code); `"tfidf"`, occurrences in the
             passage x ln(passages / passages with the word) (paper, which gives no formula).
 
@@ -38,9 +33,11 @@ def write_keyword_weights(store: TokenStore, folder: Path, *, weighting: Weighti
         >>> texts = datasets.Dataset.from_dict({"text": ["a b", "a"]})
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
-        >>> write_keyword_weights(store, place / "values").text.tolist()
+        >>> keyword_weights.body(place, place)
+        >>> TokenValues.open(place / "values", store).text.tolist()
         [0.5, 1.0, 0.5]
     """
+    store = TokenStore.open(passages / "store")
     table = WordTable(store.vocab_size)
     # By number of the word: how often it occurs in the collection, or in how many passages.
     counts = np.zeros(0, np.int64)
@@ -65,4 +62,4 @@ def write_keyword_weights(store: TokenStore, folder: Path, *, weighting: Weighti
             known, counts = counts, np.bincount(numbers, minlength=len(table))
             counts[: len(known)] += known
             bar.update(block.last - block.first)
-        return TokenValues.write(store, folder, blocks(), dtype="float32")
+        TokenValues.write(store, folder / "values", blocks(), dtype="float32")

@@ -61,11 +61,12 @@ def load_masked_lm(
 
 def with_fresh_head(name_or_path: str | Path, *, seed: int = 0) -> PreTrainedModel:
     """A masked LM whose head is drawn anew over an encoder that came without one; word vectors serve as output weights."""
-
-    def is_head(model: PreTrainedModel, name: str) -> bool:
-        return not name.startswith(f"{model.base_model_prefix}.")
-
     return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, seed=seed)
+
+
+def is_head(model: PreTrainedModel, name: str) -> bool:
+    """Whether a weight is none of the encoder's."""
+    return not name.startswith(f"{model.base_model_prefix}.")
 
 
 def read_pretrained(

@@ -15,7 +15,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
-from dr_lib.models.bert import EXTRA_FILE, load_extra, locate, named_parts, read_pretrained, save_masked_lm
+from dr_lib.models.bert import EXTRA_FILE, is_head, load_extra, locate, named_parts, read_pretrained, save_masked_lm
 from dr_lib.tokens import load_tokenizer
 
 
@@ -75,10 +75,6 @@ class TextModel(nn.Module):
     @classmethod
     def load_encoder(cls, name_or_path: str | Path, *, is_saved: bool, seed: int, **options: Any) -> PreTrainedModel:
         """The encoder of a checkpoint without its head, if it has one; `options` of `read_pretrained`."""
-
-        def is_head(model: PreTrainedModel, name: str) -> bool:
-            return not name.startswith(f"{model.base_model_prefix}.")
-
         return read_pretrained(AutoModelForMaskedLM, name_or_path, fresh=is_head, **options).base_model
 
     def save(self, folder: Path) -> None:

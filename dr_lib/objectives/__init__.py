@@ -13,7 +13,7 @@ from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
 from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq, Reddit
-from dr_lib.objectives.pretraining import assemble, continued, pretrained
+from dr_lib.objectives.pretraining import assemble, pretrained
 from dr_lib.objectives.retromae import Retromae
 from dr_lib.objectives.rtd import Rtd
 from dr_lib.objectives.simlm import EncdecRtd, Simlm

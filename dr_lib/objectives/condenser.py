@@ -127,10 +127,6 @@ class Siblings:
     spans: TokenBatch
     documents: Tensor
 
-    def to(self, device: torch.device | str) -> "Siblings":
-        """The same batch on another device."""
-        return Siblings(self.spans.to(device), self.documents.to(device, non_blocking=True))
-
     def __len__(self) -> int:
         return len(self.spans)
 

@@ -6,6 +6,7 @@ by inner product (DPR-PAQ section 2). Methods differ in where their pairs come f
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -70,23 +71,17 @@ class Contrastive(Objective):
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
-        queries = encode_in_chunks(self.encode, batch.queries, self.settings.chunk)
-        passages = encode_in_chunks(self.encode_passages, batch.passages, self.settings.chunk)
+        queries = encode_in_chunks(partial(self.encode, self.model), batch.queries, self.settings.chunk)
+        passages = encode_in_chunks(partial(self.encode, self.passage_model or self.model), batch.passages, self.settings.chunk)
         compared = gather_batch(batch, queries, passages)  # of all processes: more negatives for every query
         if not self.settings.mask_positives:
             compared |= {"passage_ids": None, "known_positives": None}
         accuracy = losses.in_batch_accuracy(**compared, normalise=self.settings.normalise)
         return {"loss": self.compare(compared), "in_batch_accuracy": accuracy}
 
-    def encode(self, texts: TokenBatch) -> Tensor:
-        """Vectors `[batch, hidden]` of queries, not normalised."""
-        return self.project(first_states(self.model, texts))
-
-    def encode_passages(self, texts: TokenBatch) -> Tensor:
-        """Vectors `[batch, hidden]` of passages, not normalised."""
-        if self.passage_model is None:
-            return self.encode(texts)
-        return self.project(first_states(self.passage_model, texts))
+    def encode(self, model: PreTrainedModel, texts: TokenBatch) -> Tensor:
+        """Vectors `[batch, hidden]` that a model makes of queries or passages, not normalised."""
+        return self.project(first_states(model, texts))
 
     def project(self, vectors: Tensor) -> Tensor:
         """What a method applies to the encoder's vectors before they are compared; here nothing."""

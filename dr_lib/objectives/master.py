@@ -5,7 +5,7 @@ wrote about it. Every decoder is connected to the encoder by one vector. Page: p
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -107,15 +107,6 @@ class MasterBatch:
     continuations: TokenBatch | None
     longest_word: int
 
-    def to(self, device: torch.device | str) -> "MasterBatch":
-        """The same batch on another device."""
-        return self.map(lambda text: text.to(device))
-
-    def map(self, change: Callable[[TokenBatch], TokenBatch]) -> "MasterBatch":
-        """The same batch with every text changed."""
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        return MasterBatch(**{name: change(part) if is_dataclass(part) else part for name, part in parts.items()})
-
     def __len__(self) -> int:
         return len(self.passages)
 
@@ -154,7 +145,8 @@ class Master(MaskedObjective):
 
         A passage without questions adds nothing to dor, one without a neighbour nothing to npr.
         """
-        batch = batch.map(self.maskable)
+        texts = {name: self.maskable(part) for name, part in vars(batch).items() if isinstance(part, TokenBatch)}
+        batch = replace(batch, **texts)
         readings = self.read(batch, generator)
         parts, total = {}, torch.zeros((), device=batch.passages.input_ids.device)
         for name, (text, mask, states) in readings.items():

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -24,6 +23,7 @@ def pretrained(
     collection: Collection,
     generator: Path | None = None,
     materials: Mapping[str, Path] | None = None,
+    beside: Path | None = None,
     *,
     method: type[Objective],
     settings: Settings,
@@ -41,6 +41,8 @@ def pretrained(
         collection: their order in documents.
         generator: masked LM that proposes replacements, for methods that need one.
         materials: finished folders by the names that the method's settings gave.
+        beside: file of the decoder and heads that an earlier pre-training left, to go on with; where they are not those
+            of `method`, its own are drawn. The optimiser starts anew.
         method, settings: the method and its parameters.
         training: how it is trained.
         layout: how a passage becomes a sequence.
@@ -51,6 +53,9 @@ def pretrained(
     model = models.load_masked_lm(start, dropout=dropout, device=machine.device())
     helper = models.load_masked_lm(generator, device=machine.device()) if generator else None
     objective = assemble(method, settings, model, tokenizer, helper, seed=seed)
+    left = models.load_extra(beside.parent) if beside else {}
+    if left.keys() == objective.extra_tensors().keys():
+        objective.load_state_dict(left, strict=False)
     store, order = TokenStore.open(passages / "store"), collection.documents()
     source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
     batches = objective.batches(settings, source)
@@ -59,31 +64,6 @@ def pretrained(
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
         models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())
-
-
-@stage(resumable=True)
-@on_processes
-def continued(folder: Path, beside: Path, *, method: type[Objective], arguments: Mapping[str, Any]) -> None:
-    """As `pretrained`, from a model that brings decoder and heads; the optimiser starts anew.
-
-    Args:
-        folder: where to write.
-        beside: the file of decoder and heads; where they are not those of `method`, its own are drawn.
-        method: the method.
-        arguments: all others of `pretrained`.
-    """
-    weights = models.load_extra(beside.parent)
-
-    class Continued(method):
-        """The method, its decoder and heads as they were left."""
-
-        def __init__(self, *given: Any):
-            super().__init__(*given)
-            if weights.keys() == self.extra_tensors().keys():
-                self.load_state_dict(weights, strict=False)
-
-    Continued.__name__ = method.__name__  # what the log is called by
-    pretrained.body(folder, method=Continued, **arguments)
 
 
 def assemble(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from IPython.display import HTML
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -272,10 +273,7 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:
     """Centred running mean; the window shrinks at both ends so that no value is invented."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    here = np.arange(len(values))
-    low, high = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
-    return (sums[high] - sums[low]) / (high - low)
+    return pd.Series(values).rolling(2 * (width // 2) + 1, center=True, min_periods=1).mean().to_numpy()
 
 
 def logged(records: Sequence[Record], ending: str, stage: str = "pretrained") -> dict[str, np.ndarray]:

@@ -237,14 +237,6 @@ def to_batch(
     )
 
 
-def values_to_batch(cut: Slice, titles: np.ndarray, bodies: np.ndarray) -> Tensor:
-    """Numbers beside the pieces, `[batch, width]` float32, laid out as `to_batch` lays out the pieces, 0 elsewhere."""
-    values = np.zeros((len(cut.rows), cut.width), np.float32)
-    in_title, in_body = cut.places()
-    values[in_title], values[in_body] = cut.take(titles, bodies)
-    return torch.from_numpy(values)
-
-
 def concat_runs(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenate `ids[start : start + count]` over all rows.
 

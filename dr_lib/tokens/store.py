@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import datasets
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -22,7 +23,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, fresh_folder, json_digest, new_array, read_json, write_json
 from dr_lib.stages import stage
-from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate, values_to_batch
+from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
 FORMAT = "dr_lib token store 2"
@@ -302,7 +303,11 @@ class TokenValues:
 
         0 at special positions and padding.
         """
-        return values_to_batch(self.store.slice(rows, **layout), self.title, self.text)
+        cut = self.store.slice(rows, **layout)
+        values = np.zeros((len(cut.rows), cut.width), np.float32)
+        in_title, in_body = cut.places()
+        values[in_title], values[in_body] = cut.take(self.title, self.text)
+        return torch.from_numpy(values)
 
     def attach(self, batch: TokenBatch, **layout: Any) -> TokenBatch:
         """The batch with its `values`; `layout` are the arguments of `TokenStore.batch` that it was made with."""

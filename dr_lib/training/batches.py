@@ -5,7 +5,7 @@ positive per query and epoch, a window of negatives that moves on with the epoch
 Book: ideas/negatives, ideas/distillation.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -42,12 +42,6 @@ class RetrievalBatch:
     passage_rows: Tensor
     known_positives: Tensor | None = None
     teacher_scores: Tensor | None = None
-
-    def to(self, device: torch.device | str) -> "RetrievalBatch":
-        """The same batch on another device."""
-        named = {part.name: getattr(self, part.name) for part in fields(self)}
-        moved = {name: part.to(device, non_blocking=True) for name, part in named.items() if isinstance(part, Tensor)}
-        return RetrievalBatch(**{**named, **moved, "queries": self.queries.to(device), "passages": self.passages.to(device)})
 
     def __len__(self) -> int:
         return len(self.queries)

@@ -21,7 +21,6 @@ from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, gather_batch
-from dr_lib.training.checkpoint import load_weights, newest_checkpoint
 from dr_lib.training.examples import Examples, TeacherScores, training_examples
 from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import Validation, train
@@ -153,8 +152,6 @@ def retriever(
 ) -> None:
     """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`.
 
-    Where the best weights are kept, those of the last update lie in `last/` as they do here.
-
     Args:
         folder: where to write.
         start: a pre-trained encoder's stage, or a masked LM.
@@ -191,9 +188,6 @@ def retriever(
     numbers = training.with_seed(seed)
     train(module, batches.batch, numbers, folder, title="fine-tuning", validation=validation, together=True)
     save_encoders(folder, encoder, passage_encoder)
-    if training.validation and training.validation.keep == "best":
-        load_weights(newest_checkpoint(folder)[0], module)
-        save_encoders(folder / "last", encoder, passage_encoder)
 
 
 @stage()

@@ -130,7 +130,10 @@ def resume(
     if place is None:
         return {}, {}
     _check_matches(place, state, settings, module)
-    load_weights(place, module)
+    saved = load_file(place / MODEL)
+    with torch.no_grad():
+        for name, tensor in module_tensors(module).items():
+            tensor.copy_(saved[name])
     load_optimizer_tensors(optimizer, trained_parameters(module), load_file(place / OPTIMIZER))
     return state["progress"], load_file(place / BEST) if BEST in state["files"] else {}
 
@@ -180,14 +183,6 @@ def _check_matches(place: Path, state: dict[str, Any], settings: dict[str, Any],
             differences = ", ".join(f"{name} was {saved.get(name)} and is {now.get(name)}" for name in names[:3])
             fix = "Continue with the settings it was made with, or train into another folder."
             raise InputError(f"checkpoint of another {what}: {differences}", where=place, fix=fix)
-
-
-@torch.no_grad()
-def load_weights(place: Path, module: nn.Module) -> None:
-    """Put the weights and buffers of a checkpoint back, in place: those after its last update, whichever a run has kept."""
-    saved = load_file(place / MODEL)
-    for name, tensor in module_tensors(module).items():
-        tensor.copy_(saved[name])
 
 
 def remove_drafts(folder: Path) -> None:

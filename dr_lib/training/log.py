@@ -27,7 +27,6 @@ class TrainLog:
         wall_seconds: seconds from first to last, checkpoints included, time between two resumes not.
         peak_memory: most bytes ever held, `host` and (on CUDA) `gpu`.
         validation: a dict with `step` and `score` for each look at dev queries (`training.Validation`).
-        kept: the update whose weights are kept, where there was a validation.
         resumed_at: updates after which the run was taken up again.
         precision, device, processes, threads: how it was computed.
 
@@ -46,7 +45,6 @@ class TrainLog:
     wall_seconds: float = 0.0
     peak_memory: dict[str, int] = field(default_factory=dict)
     validation: list[dict[str, float]] = field(default_factory=list)
-    kept: int | None = None
     resumed_at: list[int] = field(default_factory=list)
     precision: str = "fp32"
     device: str = "cpu"

@@ -49,7 +49,7 @@ class ValidationSettings(Settings):
         every: updates between two validations.
         queries: number of queries, drawn from `split`.
         per_query: first passages of BM25's ranking that each query brings (the paper: up to 50).
-        keep: the weights that the training ends with, "best" or "last"; with "best" the last ones are kept beside them.
+        keep: the weights that the training ends with, "best" or "last".
         split: where the queries come from, never the split that is reported.
         seed: of the draw, the same for all seeds of a study.
     """

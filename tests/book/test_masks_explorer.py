@@ -16,9 +16,9 @@ import torch
 from masks_explorer import FOLDER, Sources, write_explorer
 
 from dr_lib import masking
-from dr_lib.materials import count_ngrams, write_importances, write_keyword_weights
+from dr_lib.materials import count_ngrams, keyword_weights, write_importances
 from dr_lib.report import stop_words
-from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.tokens import TokenStore, TokenValues, load_tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[2] / "book" / FOLDER / "explorer.js"
 SENTENCE = "the builtins of the class are read from a file <b> when the user asks for it and the state of the model is set"
@@ -40,7 +40,8 @@ def sources(tmp_path_factory) -> Sources:
     store = TokenStore.build(rows, tokenizer, place / "store", progress=False)
     counts = count_ngrams(store, place / "counts")
     values = write_importances(counts, store, place / "importances")
-    weights = write_keyword_weights(store, place / "weights")
+    keyword_weights.body(place, place)
+    weights = TokenValues.open(place / "values", store)
     return Sources(tokenizer, store, counts, values, weights)
 
 

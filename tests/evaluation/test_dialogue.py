@@ -1,5 +1,8 @@
 """Ranks among candidates against ir-measures and against plain loops over single texts."""
 
+import json
+from pathlib import Path
+
 import ir_measures
 import numpy as np
 import pytest
@@ -8,8 +11,9 @@ from ir_measures import RR
 
 from dr_lib.collections import CandidateSet
 from dr_lib.collections.dialogue import Exchange
-from dr_lib.evaluation import DialogueSettings
-from dr_lib.evaluation.dialogue import evaluate_candidates, rank_candidates
+from dr_lib.evaluation import DialogueSettings, Scores
+from dr_lib.evaluation.dialogue import dialogue, rank_candidates
+from dr_lib.files import write_text
 from dr_lib.models import DenseEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
 
@@ -48,6 +52,17 @@ def encoders(tiny_bert, tiny_tokenizer, tmp_path) -> list[DenseEncoder]:
     return [DenseEncoder.from_pretrained(tmp_path / str(seed), passage_length=12) for seed in (0, 1)]
 
 
+def ranked(readers: list[DenseEncoder], exchanges: list[Exchange], length: int, folder: Path) -> Scores:
+    """The stage's scores; its tokens and vectors lie in `checkpoint-vectors` of the folder."""
+    for name, encoder in zip(("model", "passage_model"), readers, strict=False):
+        encoder.save(folder / "retriever" / name)
+    lines = (json.dumps(exchange._asdict()) + "\n" for exchange in exchanges)
+    write_text(folder / "pairs" / "test.jsonl", "".join(lines))
+    settings = DialogueSettings(folder=str(folder), context_length=length)
+    dialogue.body(folder, folder / "retriever", folder / "pairs" / "test.jsonl", settings=settings)
+    return Scores.load(folder / "scores.json")
+
+
 @pytest.mark.parametrize("two", [False, True])
 def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sentences, tmp_path, monkeypatch, two):
     rng = np.random.default_rng(0)
@@ -56,13 +71,12 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(encoders, sent
     exchanges = [
         Exchange(tuple(" ".join(rng.choice(words, 9)) for _ in range(3)), texts[i], tuple(texts[i : i + 6])) for i in range(6)
     ]
-    dialogues = CandidateSet.of("made", exchanges)
-    reader, settings = encoders[1] if two else encoders[0], DialogueSettings(folder="", context_length=16)
+    dialogues, reader = CandidateSet.of("made", exchanges), encoders[1] if two else encoders[0]
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
-    found = evaluate_candidates(reader, encoders[0], dialogues, settings, tmp_path / "work")
+    found = ranked([reader, encoders[0]][: 1 + two], exchanges, 16, tmp_path / "made")
 
     def vector(encoder, part, row, **shape):
-        store = TokenStore.open(tmp_path / "work" / part)
+        store = TokenStore.open(tmp_path / "made" / "checkpoint-vectors" / part)
         with torch.inference_mode():
             return encoder(store.batch(np.array([row]), title="none", **shape))[0].numpy()
 
@@ -80,12 +94,12 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
     """What stands before the last tokens of a long context changes nothing."""
     end = "the decoder cannot see the generator replaces masked words with likely ones and the encoder"
     sets = [
-        CandidateSet.of("x", [Exchange((start, end), "New York", ("New York", "hides some", "inner product"))])
+        [Exchange((start, end), "New York", ("New York", "hides some", "inner product"))]
         for start in ("short queries", "passages that look relevant to a weak retriever")
     ]
     for length, same in ((8, True), (64, False)):
         for number, one in enumerate(sets):
-            settings = DialogueSettings(folder="", context_length=length)
-            evaluate_candidates(*encoders[:1] * 2, one, settings, tmp_path / f"{length}-{number}")
-        first, second = (np.load(tmp_path / f"{length}-{number}" / "contexts.npy") for number in (0, 1))
+            ranked(encoders[:1], one, length, tmp_path / f"{length}-{number}")
+        places = (tmp_path / f"{length}-{number}" / "checkpoint-vectors" for number in (0, 1))
+        first, second = (np.load(place / "contexts.npy") for place in places)
         assert np.allclose(first, second, atol=1e-6) == same

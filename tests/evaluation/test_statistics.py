@@ -7,14 +7,7 @@ import pytest
 from scipy import stats
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import (
-    average_interval,
-    bootstrap_interval,
-    bootstrap_intervals,
-    holm,
-    randomisation_tests,
-    smallest_detectable_difference,
-)
+from dr_lib.evaluation import bootstrap_interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
 from dr_lib.evaluation.statistics import crossing, seed_moves
 
 
@@ -112,13 +105,6 @@ def test_without_a_true_difference_intervals_leave_out_zero_as_seldom_as_they_sa
     assert wrong / 400 < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
 
 
-def test_one_training_counts_once_however_many_collections_it_is_measured_on():
-    """Nine collections share the three seeds: the average is as uncertain as one of them."""
-    seeds = np.array([-1.0, 0.0, 1.0])[:, None] + np.zeros(30)
-    one, nine = (average_interval({str(n): seeds for n in range(times)}).mean for times in (1, 9))
-    assert (nine.low, nine.high) == pytest.approx((one.low, one.high), abs=1e-9) and one.high - one.low > 3
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_intervals_over_queries_and_seeds_agree_with_scipy_level_by_level(seed):
     """With one seed, and with seeds that agree, the two-level interval is scipy's over queries."""
@@ -196,34 +182,3 @@ def test_bad_input_is_refused():
         bootstrap_intervals([np.zeros(3), np.zeros(4)])
     with pytest.raises(InputError, match="one query"):
         smallest_detectable_difference(np.array([1.0]))
-
-
-def test_an_average_varies_as_its_collections_do():
-    rng = np.random.default_rng(1)
-    values = {name: rng.random(n) for name, n in zip("abc", (400, 100, 50), strict=True)}
-    found = average_interval(values)
-    errors = {name: own.std() / np.sqrt(len(own)) for name, own in values.items()}
-    together = np.sqrt(sum(error**2 for error in errors.values())) / 3
-    assert found.mean.mean == pytest.approx(np.mean([own.mean() for own in values.values()]))
-    assert (found.mean.high - found.mean.low) == pytest.approx(2 * 1.96 * together, rel=0.05)
-    rest = np.sqrt(errors["a"] ** 2 + errors["c"] ** 2) / 2
-    assert (found.without["b"].high - found.without["b"].low) == pytest.approx(2 * 1.96 * rest, rel=0.05)
-
-
-def test_collections_of_one_size_do_not_share_their_draws():
-    own = np.random.default_rng(2).random(60)
-    one, both = average_interval({"a": own}), average_interval({"a": own, "b": own})
-    assert one.without == {}
-    assert one.mean == bootstrap_interval(own)
-    assert (both.mean.high - both.mean.low) == pytest.approx((one.mean.high - one.mean.low) / np.sqrt(2), rel=0.05)
-
-
-def test_seeds_that_agree_average_as_one():
-    own = differences(40)
-    one, three = (average_interval({"a": given, "b": differences(20, seed=1)}).mean for given in (own, np.stack([own] * 3)))
-    assert (three.mean, three.low, three.high) == pytest.approx((one.mean, one.low, one.high), abs=1e-12)
-
-
-def test_an_average_of_nothing_is_refused():
-    with pytest.raises(InputError, match="at least one"):
-        average_interval({})

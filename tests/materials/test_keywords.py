@@ -7,7 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dr_lib.materials.keywords import word_blocks, write_keyword_weights
+from dr_lib.materials.keywords import keyword_weights, word_blocks
+from dr_lib.tokens import TokenValues
 
 TITLES = ["bad cab", "", "dab", "bad", "dada"]
 BODIES = ["cab cab a", "a bad abc", "abc dab dab dab", "a", "a b dada"]
@@ -31,7 +32,9 @@ def weights_of_words(values, store) -> list[float]:
 def test_weights_are_those_of_counted_strings(store_of, tmp_path, monkeypatch, weighting, block):
     monkeypatch.setattr(sys.modules[word_blocks.__module__], "BLOCK", block)
     store = store_of(BODIES, TITLES, split=True)
-    values = write_keyword_weights(store, tmp_path / "values", weighting=weighting)
+    (tmp_path / "store").symlink_to(store.folder)
+    keyword_weights.body(tmp_path, tmp_path, weighting=weighting)
+    values = TokenValues.open(tmp_path / "values", store)
     passages = [f"{title} {body}".split() for title, body in zip(TITLES, BODIES, strict=True)]
     counts = Counter(word for passage in passages for word in passage)
     within = Counter(word for passage in passages for word in set(passage))

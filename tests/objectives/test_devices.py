@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dr_lib import objectives
 from dr_lib.models import masked_positions
+from dr_lib.training.loop import to_device
 
 METHODS = [name for name in objectives.names() if name != "none"]
 COMPARING = ("ict", "bfs", "paq", "reddit", "pair")  # they predict no token
@@ -81,7 +82,7 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(name, rate, mak
 def step_on(device, name, make, batches, seed: int = 0) -> tuple[float, float]:
     """Loss and norm of the gradient of a method with nothing left to chance."""
     values = CERTAIN[name]
-    objective, batch = make(name, **values).to(device), batches(name, **values)(0).to(device)
+    objective, batch = make(name, **values).to(device), to_device(batches(name, **values)(0), device)
     loss = objective(batch, torch.Generator(device).manual_seed(seed))["loss"]
     loss.backward()
     slopes = [weight.grad.flatten() for weight in objective.parameters() if weight.grad is not None]
@@ -102,7 +103,7 @@ def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(name, make, batches):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
-    objective, batch = make(name).cuda(), batches(name)(0).to("cuda")
+    objective, batch = make(name).cuda(), to_device(batches(name)(0), "cuda")
     objective(batch, torch.Generator("cuda"))["loss"].backward()
     with never_waiting("cuda"), torch.autocast("cuda", torch.bfloat16):
         loss = objective(batch, torch.Generator("cuda"))["loss"]
@@ -125,7 +126,7 @@ def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(
     """Tensors without values, on the device "meta", fail where a number is asked for and where two devices meet."""
     monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())  # it does not know this device
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
-    objective, batch = make(name, **values).to("meta"), batches(name, **values)(0).to("meta")
+    objective, batch = make(name, **values).to("meta"), to_device(batches(name, **values)(0), "meta")
     loss = objective(batch, seeded())["loss"]
     loss.backward()
     assert loss.device.type == "meta" and loss.ndim == 0

@@ -7,6 +7,7 @@ import pytest
 from dr_lib import objectives
 from dr_lib.objectives.master import Master, MasterBatch, longest_word, next_passages
 from dr_lib.tokens import Layout, TokenStore, TokenValues
+from dr_lib.training.loop import to_device
 
 DOCUMENTS, POSITIONS = np.array([0, 0, 1, 0, 2, 1]), np.array([5, 0, 0, 2, 0, 1])
 FOLLOWS = {1: 3, 3: 0, 2: 5}  # by document and position; 0, 5 and 4 are the last of theirs
@@ -190,7 +191,7 @@ def test_the_longest_word_is_counted_in_pieces(store):
 
 def test_a_batch_moves_whole_and_trains(batches, make, seeded):
     get = batches(neighbour="released")
-    moved = get(0).to("meta")
+    moved = to_device(get(0), "meta")
     assert {part.input_ids.device.type for part in (moved.passages, moved.halves, moved.questions)} == {"meta"}
     assert len(moved) == len(get(0))
     for values in ({}, {"neighbour": "released"}):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.training import Examples, RetrievalBatches, TeacherScores
+from dr_lib.training.loop import to_device
 
 
 @pytest.fixture
@@ -56,4 +57,4 @@ def test_batches_carry_the_scores_of_their_own_passages(examples, teacher, count
 def test_without_a_teacher_there_are_none(examples, counted_store):
     batches = RetrievalBatches(counted_store(12, 12), counted_store(12, 12), examples, batch_queries=2)
     assert batches.batch(0).teacher_scores is None
-    assert batches.batch(0).to("cpu").teacher_scores is None
+    assert to_device(batches.batch(0), "cpu").teacher_scores is None

@@ -6,6 +6,7 @@ import torch
 from dr_lib import losses, objectives
 from dr_lib.errors import InputError
 from dr_lib.tokens import TokenBatch
+from dr_lib.training.loop import to_device
 
 METHODS = ("ict", "bfs", "cocondenser", "paq", "reddit", "pair")
 
@@ -89,7 +90,7 @@ def test_texts_of_any_length_fit_the_limits(name, passage_length, query_length, 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_moving_a_batch_moves_all_of_it(name, batches_of):
-    assert {tensor.device.type for tensor in tensors_of(batches_of(name)(0).to("meta"))} == {"meta"}
+    assert {tensor.device.type for tensor in tensors_of(to_device(batches_of(name)(0), "meta"))} == {"meta"}
 
 
 @pytest.mark.parametrize("values", [{"batch_pairs": 1}, {"temperature": 0.0}, {"chunk": 0}])
@@ -105,10 +106,10 @@ def test_two_encoders_start_equal_and_read_one_side_each(name, make_loud, make, 
     assert two(batch, seeded())["loss"].item() == pytest.approx(one(batch, seeded())["loss"].item(), rel=1e-6)
     weight = two.passage_model.bert.encoder.layer[0].attention.self.query.weight
     assert weight is not two.model.bert.encoder.layer[0].attention.self.query.weight
-    before = two.encode(batch.queries).detach(), two.encode_passages(batch.passages).detach()
+    before = two.encode(two.model, batch.queries).detach(), two.encode(two.passage_model, batch.passages).detach()
     with torch.no_grad():
         weight *= 3.0
-    after = two.encode(batch.queries).detach(), two.encode_passages(batch.passages).detach()
+    after = two.encode(two.model, batch.queries).detach(), two.encode(two.passage_model, batch.passages).detach()
     assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
     two(batch, seeded())["loss"].backward()
     for model in (two.model, two.passage_model):
@@ -123,7 +124,7 @@ def test_known_positives_are_compared_with_where_they_are_not_masked(name, make_
     found = {}
     for masked in (True, False):
         method = make_loud(name, mask_positives=masked)
-        queries, passages = method.encode(batch.queries), method.encode_passages(batch.passages)
+        queries, passages = (method.encode(method.model, texts) for texts in (batch.queries, batch.passages))
         known = {"passage_ids": batch.passage_rows, "known_positives": batch.known_positives} if masked else {}
         found[masked] = method(batch, seeded())["loss"].item()
         assert found[masked] == pytest.approx(loss(queries, passages, **options, **known).item(), rel=1e-5)

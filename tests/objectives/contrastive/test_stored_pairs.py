@@ -88,10 +88,10 @@ def test_without_the_passage_centric_part_pair_is_paq(make_loud, batches_of, see
 def test_the_projection_is_linear_and_layer_norm_learns_and_is_saved_beside(make_loud, batches_of, seeded):
     objective, batch = make_loud("paq", projection=True, init_seed=1), batches_of("paq")(0)
     plain = make_loud("paq")
-    vectors = plain.encode(batch.queries)
+    vectors = plain.encode(plain.model, batch.queries)
     rows = vectors @ objective.projection.linear.weight.T
     expected = (rows - rows.mean(1, keepdim=True)) / (rows.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
-    assert torch.allclose(objective.encode(batch.queries), expected, atol=1e-4)
+    assert torch.allclose(objective.encode(objective.model, batch.queries), expected, atol=1e-4)
     objective(batch, seeded())["loss"].backward()
     assert objective.projection.linear.weight.grad.abs().sum() > 0
     assert set(objective.extra_tensors()) == {f"projection.{name}" for name in objective.projection.state_dict()}
