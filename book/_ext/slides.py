@@ -6,9 +6,10 @@ a formula, with the beginning of its text. Arrow keys move; a browser prints one
 """
 
 import base64
+import copy
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ ARROW = (
 VISUAL = "figure.dr-drawing, .dr-figure, .formula"
 LONGEST = 260
 """Letters of a section's text on its slide."""
+FORMULA = "\ue000"
+"""Stands for a formula while a text is cut; no text has this sign."""
 LOOK = """
 html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; font: 1.6rem/1.4 "Book Text", serif; }
 body { margin: 0; }
@@ -62,22 +65,28 @@ def unit_slides(name: str, unit: Mapping[str, Any], article: Tag) -> Iterator[st
     for heading in article.find_all("h2"):
         part = heading.parent
         if visual := part.select_one(VISUAL):
-            words = next((_text(one) for one in part.find_all("p", recursive=False)), "")
-            yield f"<section><h2>{_text(heading)}</h2><p>{_beginning(words)}</p>{visual}</section>"
+            words = next((_text(one, _beginning) for one in part.find_all("p", recursive=False)), "")
+            yield f"<section><h2>{_text(heading)}</h2><p>{words}</p>{visual}</section>"
     exercises = [one.parent for one in article.select("section#exercises > p > strong:first-child")]
     tasks = "".join(f"<p><small>{_text(one)}</small></p>" for one in exercises)
     able = f"<p>Afterwards you can {html.escape(unit['able'])}.</p>"
     yield f"<section><h2>Remember</h2><p><strong>{html.escape(unit['point'])}</strong></p>{able}{tasks}</section>"
 
 
-def _text(tag: Tag) -> str:
-    """The words of an element as safe text, without the sign that links to a heading."""
-    return html.escape(re.sub(r"\s+", " ", tag.get_text()).replace("#", "").strip())
+def _text(tag: Tag, shorten: Callable[[str], str] = str) -> str:
+    """The words of an element as safe HTML, formulas as they are, without the sign that links to a heading."""
+    tag = copy.copy(tag)
+    formulas = tag.find_all("math")
+    for formula in formulas:
+        formula.replace_with(FORMULA)
+    words = html.escape(shorten(re.sub(r"\s+", " ", tag.get_text()).replace("#", "").strip()))
+    drawn = map(str, formulas)
+    return re.sub(FORMULA, lambda _: next(drawn), words)
 
 
 def _beginning(text: str) -> str:
     """Whole sentences from the beginning of a text, at least one."""
-    sentences = re.split(r"(?<=[.?!]) (?=[A-Z])", text)
+    sentences = re.split(rf"(?<=[.?!]) (?=[A-Z{FORMULA}])", text)
     kept = sentences[0]
     for sentence in sentences[1:]:
         if len(kept) + len(sentence) > LONGEST:
@@ -95,7 +104,7 @@ def deck(built: Path, plan: Mapping[str, Any]) -> str:
             article = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").find("article")
             slides += unit_slides(name, unit, article)
     for route in plan["routes"]:
-        links = "".join(f'<a href="#{name}">{name}</a>' for session in route["sessions"] for name in session)
+        links = " ".join(f'<a href="#{name}">{name}</a>' for session in route["sessions"] for name in session)
         routes.append(f"<p>{html.escape(route['name'])}</p><nav><small>{links}</small></nav>")
     first = f"<section><h1>The Dense Retrieval Book</h1>{''.join(routes)}<p><small>Arrow keys move.</small></p></section>"
     head = (
