@@ -18,7 +18,7 @@ from typing import Any
 from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
-from predictions import spell_seeds
+from predictions import judged, spell_seeds
 from pretrain_tab import write_tab
 from search_page import write_search
 from teaching import load_plan, routes_page
@@ -246,11 +246,11 @@ def paper_cards(entries: Sequence[Entry]) -> str:
             f'<span class="bar" role="img" aria-label="{words}">{bar}</span><small>{counts.total()} claims</small></a>'
         )
     counts = seen(entries)
-    judged = [entry for entry in entries if entry["state"] not in ("not run", "unanswerable")]
+    decided = judged(entries)
     legend = "".join(f'<li><i class="{name.replace(" ", "-")}"></i>{number} {name}</li>' for name, number in counts.items())
-    seeds = Counter(len(entry["seeds"]) for entry in judged)
+    seeds = Counter(len(entry["seeds"]) for entry in decided)
     by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
-    words = f"{len(judged)} of {len(entries)} claims are judged: {by}. One seed can only lean; two decide."
+    words = f"{len(decided)} of {len(entries)} claims are judged: {by}. One seed can only lean; two decide."
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul>'
         f'<p class="dr-note">{words} <a href="reference/claims.html">Every claim with its verdict</a></p>'

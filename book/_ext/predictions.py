@@ -6,7 +6,7 @@ answered, or does not want to; without it, and on paper, everything is there.
 """
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,11 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
 def load_questions() -> Mapping[str, Any]:
     """Page -> its question."""
     return read_yaml(QUESTIONS)
+
+
+def judged(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those entries of the ledger that have a verdict."""
+    return [entry for entry in entries if entry["state"] not in ("not run", "unanswerable")]
 
 
 def spell_seeds(number: int) -> str:

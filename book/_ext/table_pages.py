@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from predictions import QUESTIONS, load_questions, prediction_html, spell_seeds
+from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
 from dr_lib import places
@@ -113,10 +113,10 @@ def claims_html(entries: Sequence[Entry]) -> str:
         return ""
     several = len({entry["source"] for entry in entries}) > 1
     items = [_claim(entry, several) for entry in entries]
-    judged = [entry for entry in entries if entry["scale"] and entry["state"] not in ("not run", "unanswerable")]
-    data = {name: None for entry in judged for name in _listed(entry["collection"])}
-    seeds = sorted({len(entry["seeds"]) for entry in judged})
-    line = f"Judged on {', '.join(data)}, {judged[0]['scale']} scale, {spell_seeds(seeds[0])}" if judged else ""
+    decided = judged(entries)
+    data = {name: None for entry in decided for name in _listed(entry["collection"])}
+    seeds = sorted({len(entry["seeds"]) for entry in decided})
+    line = f"Judged on {', '.join(data)}, {decided[0]['scale']} scale, {spell_seeds(seeds[0])}" if decided else ""
     line += f" to {seeds[-1]}" if len(seeds) > 1 else ""
     parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]
     if len(items) > SHOWN:

@@ -44,6 +44,8 @@ def test_every_record_of_the_book_loads():
     assert paths
     for path in paths:
         record = load_record(path)
+        packed = [len(values) for values in record.scores["values"].values()]
+        assert path.stat().st_size - sum(packed) < 30_000 and max(packed) <= 5 * len(record.query_ids) + 100, path.name
         assert isinstance(record.scores["queries"], str), "publish it: query ids lie apart"
         curves = [points for log in record.training.values() for points in log.get("curve", {}).values()]
         assert max(map(len, curves), default=0) <= 50, "publish it: a curve has 50 points"
