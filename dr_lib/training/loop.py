@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from typing import Any, Literal
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
 from dr_lib.errors import InputError
@@ -174,7 +177,7 @@ def train(
                 index, batch, tokens = next(ready)
                 draw = index * processes + accelerator.process_index if together else index
                 seed_step(settings.seed, draw, generator)  # dropout, masks and samples depend on nothing that came before
-                with accelerator.accumulate(model):
+                with accelerator.accumulate(model), meter.counting(tokens if shown and not settings.compile else 0):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
                     accelerator.backward(parts["loss"])  # divided by the accumulation: gradients add up to their mean
@@ -298,6 +301,18 @@ def describe_rows(batch: Any, limit: int = 64) -> str:
     return ""
 
 
+class Operations(TorchDispatchMode):
+    """Adds up the floating-point operations of matrix products, as torch counts them; results are not touched."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if count := flop_registry.get(func.overloadpacket):
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
 @dataclass
 class Meter:
     """Losses on their way to the log, and the guard against numbers that are none.
@@ -309,6 +324,7 @@ class Meter:
         row: name -> its values in the micro-steps since the last row of the log.
         tokens: real tokens since the last row, all processes.
         seconds: seconds of training since the last row.
+        operations: floating-point operations a token, of the first batch that was counted.
     """
 
     accelerator: Accelerator
@@ -316,8 +332,19 @@ class Meter:
     row: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
+    operations: float = 0.0
     _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
     _mark: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def counting(self, tokens: int) -> Iterator[None]:
+        """Count the operations of a batch of so many tokens, forward and backward, if none was counted yet."""
+        if self.operations or not tokens:
+            yield
+            return
+        with Operations() as counted:
+            yield
+        self.operations = counted.total / tokens
 
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
@@ -360,7 +387,12 @@ class Meter:
     def progress_text(self, lr: float) -> str:
         """The open row in a few words, for a progress bar."""
         losses = self.row["loss"]
-        return f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        text = f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        if not self.operations:
+            return text
+        most = machine.most_operations(self.accelerator.device, self.log.precision) * self.accelerator.num_processes
+        self.pause()  # that was measured, once
+        return f"{text}, MFU {self.rate() * self.operations / most:.0%}"
 
     def close_row(self, step: int, lr: float) -> None:
         """End the open row at update `step` and append it to the log."""
