@@ -8,7 +8,6 @@ typed here. Pages: reference/status, reference/claims, reference/data, reference
 
 import html
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,8 +52,7 @@ def write_pages(to: Path) -> list[Path]:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    if places.records_root().is_dir():
-        shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
+    copy_records(to / "extra" / "book" / "records")
     entries = ledger()
     pages = {
         "reference/claims.md": claims_page(entries),
@@ -72,6 +70,13 @@ def write_pages(to: Path) -> list[Path]:
     write_explorers(to)
     write_tab(to)
     return [to / name for name in pages]
+
+
+def copy_records(to: Path) -> None:
+    """Write every record that pages link to, complete: who downloads one has the ids of its queries in it."""
+    for scale in SCALES:
+        for record in load_records(recorded_folder(scale)):
+            record.save(to / scale)
 
 
 def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
@@ -99,7 +104,9 @@ def status_page(to: Path) -> str:
         table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
-        " digests of the data and of every stage, the machine and the commit. `python -m dr_lib verify RECORD` rebuilds a run"
+        " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
+        ' `.per_query("MRR@10")` for the scores, which are compressed in the file, and `.training` for the curves.'
+        " `python -m dr_lib verify RECORD` rebuilds a run"
         " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
         " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
         " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
