@@ -26,7 +26,7 @@ from dr_lib import collections, places
 from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, read_sealed, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
-from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
+from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, recorded_collections, table, verdict_badge
 from dr_lib.report.comparison import TIMED
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
@@ -321,15 +321,10 @@ def methods_figure() -> HTML:
 
 def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
-    seen: dict[str, dict[str, Any]] = {}
-    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
-        data = record.data["collection"]
-        own = seen.setdefault(data["digest"], {"studies": set()})
-        own |= {name: value for name, value in data.items() if value is not None}  # not every record counts everything
-        own["studies"].add(record.study)
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
-        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))] for data in seen.values()
+        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
+        for data in recorded_collections()
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
