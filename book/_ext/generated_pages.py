@@ -8,7 +8,6 @@ typed here. Pages: reference/status, reference/claims, reference/data, reference
 
 import html
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from dr_lib import collections, places
 from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, read_sealed, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
-from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
+from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, recorded_collections, table, verdict_badge
 from dr_lib.report.comparison import TIMED
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
@@ -53,8 +52,7 @@ def write_pages(to: Path) -> list[Path]:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    if places.records_root().is_dir():
-        shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
+    copy_records(to / "extra" / "book" / "records")
     entries = ledger()
     pages = {
         "reference/claims.md": claims_page(entries),
@@ -72,6 +70,13 @@ def write_pages(to: Path) -> list[Path]:
     write_explorers(to)
     write_tab(to)
     return [to / name for name in pages]
+
+
+def copy_records(to: Path) -> None:
+    """Write every record that pages link to, complete: who downloads one has the ids of its queries in it."""
+    for scale in SCALES:
+        for record in load_records(recorded_folder(scale)):
+            record.save(to / scale)
 
 
 def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
@@ -99,7 +104,9 @@ def status_page(to: Path) -> str:
         table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
-        " digests of the data and of every stage, the machine and the commit. `python -m dr_lib verify RECORD` rebuilds a run"
+        " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
+        ' `.per_query("MRR@10")` for the scores, which are compressed in the file, and `.training` for the curves.'
+        " `python -m dr_lib verify RECORD` rebuilds a run"
         " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
         " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
         " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
@@ -314,15 +321,10 @@ def methods_figure() -> HTML:
 
 def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
-    seen: dict[str, dict[str, Any]] = {}
-    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
-        data = record.data["collection"]
-        own = seen.setdefault(data["digest"], {"studies": set()})
-        own |= {name: value for name, value in data.items() if value is not None}  # not every record counts everything
-        own["studies"].add(record.study)
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
-        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))] for data in seen.values()
+        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
+        for data in recorded_collections()
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")

@@ -13,6 +13,7 @@ from dr_lib.report.measured import (
     presentable,
     recorded,
     recorded_by_collection,
+    recorded_collections,
     recorded_studies,
 )
 from dr_lib.report.own_corpus import Compared
