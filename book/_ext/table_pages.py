@@ -20,7 +20,7 @@ from predictions import QUESTIONS, judged, load_questions, prediction_html, spel
 from sphinx.application import Sphinx
 
 from dr_lib import places
-from dr_lib.report import verdict_badge
+from dr_lib.report import per_cent, verdict_badge
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -135,7 +135,7 @@ def _claim(entry: Entry, source: bool) -> str:
     badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
     leans = f" leans {html.escape(entry['leans'])}" if entry["state"] == "one seed" else ""
     about = f" <small>({html.escape(entry['source'])})</small>" if source else ""
-    return f"<li>{html.escape(entry['statement'])}{about} <span>{badge}{leans}</span></li>"
+    return f"<li>{html.escape(per_cent(entry['statement']))}{about} <span>{badge}{leans}</span></li>"
 
 
 def links_html(page: str, paper: str | None, repository: str = "") -> str:

@@ -24,6 +24,8 @@ from dr_lib.report.tables import (
     flips_table,
     folded,
     interval_cell,
+    per_cent,
+    scientific,
     search_table,
     search_text,
     spell,

@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
+from dr_lib.report.tables import per_cent
 
 NAMES = {
     "none": "no pre-training",
@@ -44,6 +45,8 @@ NAMES = {
     "pair": "PAIR",
 }
 """What a page calls a method in place of its code word."""
+OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
+"""The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit pair",
@@ -92,13 +95,14 @@ LOOK |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"
 
 
 def named(label: str) -> str:
-    """A label as a page shows it: a method's code word is replaced by its name.
+    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its name.
 
     Example:
-        >>> named("encdec_mlm"), named("30% / 50%")
-        ('Enc-Dec MLM', '30% / 50%')
+        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
+        ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
     """
-    return NAMES.get(label, label)
+    word, comma, rest = label.partition(", ")
+    return per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest)
 
 
 def family(label: str) -> str | None:
