@@ -1,18 +1,25 @@
-"""Sphinx extension: a number in prose that comes from a record.
+"""Sphinx extension: numbers in prose that come from records, and which pages have records of an older recipe.
 
     {measured}`dpr_paq/table03; posts; R@1`                        a mean over queries and seeds, in percent
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact`       on one of several collections
+
+    {older}`laptop`      the pages of which all records have an older recipe than that of their scale, with links
 
 Study, label and measure are those of the record; where none has them the build fails. A page is read again where a
 record of its studies has changed.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
 from dr_lib.errors import InputError
-from dr_lib.lab import SCALES, Record, load_records, recorded_folder
+from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
+from dr_lib.places import notebook_of
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -48,7 +55,37 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
+def older_studies(scale: str) -> list[str]:
+    """Studies without any record of the recipe that the scale has now; of a sweep one row has it."""
+    now, studies = of_today(recipe_at(scale).portable()), {}
+    for record in load_records(recorded_folder(scale)):
+        studies.setdefault(record.study, []).append(of_today(record.recipe))
+    return [study for study, recipes in studies.items() if now not in recipes]
+
+
+def of_today(recipe: Mapping[str, Any]) -> tuple[int, int]:
+    """What tells recipes of a scale apart, whatever a study varies: length of passages and steps of fine-tuning."""
+    return recipe["passage_length"], recipe["finetuning"]["steps"]
+
+
+class Older(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put links with the titles of the pages, or that there are none."""
+        for path in recorded_folder(self.text).glob("*.json"):  # a record that replaces another has another name
+            self.env.note_dependency(str(path))
+        pages = (str(notebook_of(study) or study).removesuffix(".ipynb") for study in older_studies(self.text))
+        links: list[nodes.Node] = []
+        for page in dict.fromkeys(pages):
+            about = {"refdomain": "std", "reftype": "doc", "refdoc": self.env.docname, "refexplicit": False}
+            link = addnodes.pending_xref("", nodes.inline(), reftarget=f"/{page}", **about)
+            links += [nodes.Text("; " if links else ""), link]
+        return links or [nodes.Text("none")], []
+
+
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register it."""
+    """Register them."""
     app.add_role("measured", Measured())
+    app.add_role("older", Older())
     return {"parallel_read_safe": True, "parallel_write_safe": True}

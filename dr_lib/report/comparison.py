@@ -23,6 +23,8 @@ RECORDS = "../../book/records"
 TIMED = "methods/equal-budgets"
 """Study of one run a method, whose times say what a run costs."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
+NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page says what it costs.</p>')
+"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
 
 class Comparison:

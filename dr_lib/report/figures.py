@@ -314,7 +314,7 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
     """
     panels = {label: found for label, records in runs.items() if (found := logged(records, ending, stage))}
     if not panels:
-        return HTML('<p class="dr-note">No training of this kind is recorded yet.</p>')
+        return HTML('<p class="dr-note">Nothing is measured yet: no training of this kind is recorded.</p>')
     drawn = {label: [name for name in found if name not in ("step", ending)] or [ending] for label, found in panels.items()}
     kinds = sorted({name for names in drawn.values() for name in names}, key=lambda name: (name == ending, name))
 

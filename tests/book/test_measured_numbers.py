@@ -1,12 +1,16 @@
 """Numbers in prose come from records, by the role `measured`; those that were typed say what they are."""
 
 import re
+from types import SimpleNamespace
 
+import measured_numbers
 import pytest
+from check_pages import ROOT, expected_pages
 from measured_numbers import measured
 
 from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.lab import recipe_at
 from dr_lib.report import recorded
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
@@ -73,3 +77,19 @@ def test_typed_results_are_found():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_no_result_in_prose_is_typed(page):
     assert typed(page.read_text()) == []
+
+
+def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
+    today = recipe_at("laptop").portable()
+    before = today | {"passage_length": 128}
+    few = today | {"finetuning": today["finetuning"] | {"steps": 9}}
+    studies = {"new": [today], "sweep": [few, today], "old": [before, before]}
+    made = [SimpleNamespace(study=study, recipe=recipe) for study, recipes in studies.items() for recipe in recipes]
+    monkeypatch.setattr(measured_numbers, "load_records", lambda folder: made)
+    assert measured_numbers.older_studies("laptop") == ["old"]
+
+
+def test_every_study_with_an_older_recipe_has_a_page():
+    pages = set(expected_pages(ROOT / "_toc.yml"))
+    studies = measured_numbers.older_studies("laptop")
+    assert {str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies} <= pages

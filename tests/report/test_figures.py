@@ -147,4 +147,4 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
 
 def test_without_a_logged_stage_a_sentence_stands_in(record):
     assert logged([record("a", [1.0])], "loss") == {}
-    assert "No training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
+    assert "no training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
