@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import measured_numbers
 import pytest
 from check_pages import ROOT, expected_pages
-from measured_numbers import measured
+from measured_numbers import measured, printed
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -93,3 +93,24 @@ def test_every_study_with_an_older_recipe_has_a_page():
     pages = set(expected_pages(ROOT / "_toc.yml"))
     studies = measured_numbers.older_studies("laptop")
     assert {str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies} <= pages
+
+
+def test_a_number_of_a_paper_is_its_cell_or_the_difference_of_two_rows():
+    assert printed("simlm/table8; 30% / 50%; MRR@10") == "38.0"
+    assert printed("simlm/table5; SimLM minus BERT-base; MRR@10") == "0.6"
+
+
+WRONG = ["bert/table5; SimLM; MRR@10", "simlm/table99; SimLM; MRR@10", "simlm/table5; Nobody; MRR@10", "simlm/table5; SimLM; MRR@7"]
+
+
+@pytest.mark.parametrize("cell", [*WRONG, "simlm/table5; SimLM minus Nobody; MRR@10", "cdmae/table6; MAE; complexity"])
+def test_a_paper_table_row_or_column_of_a_wrong_name_is_refused(cell):
+    with pytest.raises(InputError):
+        printed(cell)
+
+
+def test_every_number_of_a_paper_that_a_page_names_is_there():
+    texts = "".join(path.read_text() for path in [*PAGES, *(places.project_root() / "notebooks").rglob("*.ipynb")])
+    cells = re.findall(r"\{paper\}`([^`]+)`", texts)
+    assert len(cells) >= 10
+    assert all(float(printed(cell)) for cell in cells)
