@@ -67,13 +67,14 @@ def scientific(value: float) -> str:
     """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
 
     Example:
-        >>> scientific(0.25), scientific(2e-05), scientific(1.34e17)
+        >>> scientific(0.25), *(scientific(one).replace("\N{NO-BREAK SPACE}", " ") for one in (2e-05, 1.34e17))
         ('0.25', '2 × 10⁻⁵', '1.3 × 10¹⁷')
     """
     if not value or 1e-3 <= abs(value) < 1e6:
         return f"{value:g}"
     factor, power = f"{value:.1e}".split("e")
-    return f"{factor.removesuffix('.0')} \N{MULTIPLICATION SIGN} 10{str(int(power)).translate(RAISED)}"
+    times = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
+    return f"{factor.removesuffix('.0')}{times}10{str(int(power)).translate(RAISED)}"
 
 
 def link(text: str, target: str) -> Markup:
