@@ -102,7 +102,7 @@ class Older(SphinxRole):
         links: list[nodes.Node] = []
         for page in dict.fromkeys(pages):
             about = {"refdomain": "std", "reftype": "doc", "refdoc": self.env.docname, "refexplicit": False}
-            link = addnodes.pending_xref("", nodes.inline(), reftarget=f"/{page}", **about)
+            link = addnodes.pending_xref("", nodes.inline("", page), reftarget=f"/{page}", **about)
             links += [nodes.Text("; " if links else ""), link]
         return links or [nodes.Text("none")], []
 
