@@ -274,12 +274,13 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
     """
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(WIDTH, 3.3 + 0.25 * len(lines)), layout="constrained")
+        columns = 1 if any(len(tick(label)) > 20 for label in lines) else 2
+        figure = Figure(figsize=(WIDTH, 3.3 + 0.25 * -(-len(lines) // columns)), layout="constrained")
         axes = figure.subplots()
         for i, (label, (steps, values)) in enumerate(lines.items()):
             axes.plot(steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
-        figure.legend(loc="outside lower left")
+        figure.legend(loc="outside lower left", ncols=columns)
         return figure
 
     return show(draw, alt)
