@@ -26,7 +26,18 @@ from dr_lib import collections, places
 from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, read_sealed, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
-from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, recorded_collections, table, verdict_badge
+from dr_lib.report import (
+    Comparison,
+    Markup,
+    curves,
+    mean_intervals,
+    per_cent,
+    recorded,
+    recorded_collections,
+    scientific,
+    table,
+    verdict_badge,
+)
 from dr_lib.report.comparison import TIMED
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
@@ -92,7 +103,7 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
     facts = machine.machine_facts()
-    host = [[name.replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
+    host = [[name.replace("_gib", ", GiB").replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
@@ -148,7 +159,7 @@ def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[
     data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
         record.study,
-        link(record.label, f"{RECORDS}/{record.scale}/{record.file_name}"),
+        link(per_cent(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
         f"{data['name']} ({data['digest'][:10]})",
         data.get(f"{split}_queries"),
@@ -174,7 +185,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
-        rows = [[entry["statement"], _source(entry), *_verdict(entry)] for entry in own]
+        rows = [[per_cent(entry["statement"]), _source(entry), *_verdict(entry)] for entry in own]
         columns = ["claim", "in the paper", "verdict", "records", "in words"]
         parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
     return _page(
@@ -290,7 +301,7 @@ def _verdict(entry: Entry) -> list[Cell]:
         records = f"{place}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}{parts}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
-    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, note or None]
+    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
 
 
 def short_name(key: str) -> str:
@@ -364,7 +375,7 @@ def base_page() -> str:
         ["WordPiece pieces", recipe["vocabulary"]],
         ["training steps", recipe["training"]["steps"]],
         ["padded tokens a step", recipe["training"]["tokens_per_batch"]],
-        ["peak learning rate", f"{recipe['training']['learning_rate']:g}"],
+        ["peak learning rate", scientific(recipe["training"]["learning_rate"])],
         ["mask rate", f"{recipe['objective']['params']['rate']:g}"],
         ["precision", training["precision"]],
         ["wall time", spell_seconds(training["wall_seconds"])],

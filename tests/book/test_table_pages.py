@@ -8,6 +8,8 @@ from browser import needs_chromium, visit
 from check_pages import ROOT
 from table_pages import arrange, bibtex, claims_html, links_html
 
+from dr_lib.report import NOT_YET
+
 SCRIPT = ROOT / "book" / "_static" / "take_along.js"
 ENTRY = {"source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
 ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0]}
@@ -56,7 +58,8 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top():
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
     cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
-    assert "Not measured yet" in cells[0]["source"] and cells[-1]["outputs"][0]["data"]["text/html"] == ""
+    left = cells[-1]["outputs"][0]["data"]["text/html"]
+    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "card on this page" in left
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():
