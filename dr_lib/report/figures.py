@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
 
+FUSED = "BM25 + "
 NAMES = {
     "none": "no pre-training",
     "mlm": "masked LM",
@@ -92,9 +93,12 @@ def named(label: str) -> str:
     """A label as a page shows it: a method's code word is replaced by its name.
 
     Example:
-        >>> named("encdec_mlm"), named("30% / 50%")
-        ('Enc-Dec MLM', '30% / 50%')
+        >>> named("encdec_mlm"), named("30% / 50%"), named("BM25 + simlm, by rank")
+        ('Enc-Dec MLM', '30% / 50%', 'BM25 + SimLM, by rank')
     """
+    if label.startswith(FUSED):
+        other, comma, way = label.removeprefix(FUSED).partition(", by ")
+        return f"{FUSED}{NAMES.get(other, other)}{comma}{way}"
     return NAMES.get(label, label)
 
 

@@ -6,7 +6,7 @@ Every number of these sentences comes from records. Pages: practice/own-corpus, 
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -42,10 +42,10 @@ class Advice(NamedTuple):
     @property
     def plain(self) -> str:
         """The text for a terminal."""
-        return html.unescape(TAG.sub("", self.text.data))
+        return html.unescape(TAG.sub("", self.text.data.replace("</p><p>", "\n")))
 
 
-def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Advice:
+def advice(runs: Runs, measure: str, *, generated: bool, unfinished: str = "") -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
     The best one is found by the same queries that test it, so every pair is tested and p-values are corrected over all.
@@ -54,13 +54,12 @@ def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Ad
         runs: label -> records of the test queries, one a seed, "BM25" among them.
         measure: e.g. "MRR@10".
         generated: whether the test queries were written by a generator: then nothing is secured.
-        pending: runs that the time did not allow.
+        unfinished: what is not compared for lack of time, as the function `unfinished` says it.
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
         why = "one system or one query alone was measured" if runs or not measured else "this was a smoke run"
-        left = f" {_pending(pending)}" if pending else ""
-        return Advice(None, HTML(f"<p>No verdict: {why}.{left}</p>"))
+        return Advice(None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
     pairs = list(combinations(order, 2))
@@ -91,7 +90,7 @@ def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Ad
         )
     if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
         text += NO_MODEL
-    return Advice(best if secured else None, HTML(f"<p>{text}</p>"))
+    return Advice(best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}"))
 
 
 def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool = False) -> HTML:
@@ -130,7 +129,7 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
 
 
 def next_steps(
-    runs: Runs, measure: str, verdict: Advice, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0
+    runs: Runs, measure: str, verdict: Advice, *, best: str, questions: GeneratedQueries | None, passages: int, unfinished: bool = False
 ) -> HTML:
     """What to do next, given the results.
 
@@ -141,12 +140,12 @@ def next_steps(
         best: label of the best dense retriever.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
-        pending: runs that the time budget did not allow.
+        unfinished: whether something is not compared for lack of time.
     """
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
-    if pending:
-        steps.append(_pending(pending))
+    if unfinished:
+        steps.append("<strong>Run the same again</strong>: it goes on with what the time did not allow.")
     if presentable(runs):
         steps += [_on_generated(best) if "test" in counts else _on_verdict(verdict)]
         steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
@@ -183,9 +182,20 @@ def _on_generated(best: str) -> str:
     )
 
 
-def _pending(number: int) -> str:
-    runs = "One run" if number == 1 else f"{number} runs"
-    return f"{runs} did not fit into the time: run the same again to continue, or give it more minutes."
+def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, int], str]) -> str:
+    """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where nothing is left.
+
+    Args:
+        pending: labels and seeds.
+        stopped: of those, what is begun, with how far it is.
+    """
+    if not pending:
+        return ""
+    labels = dict.fromkeys(html.escape(named(label)) for label, _ in pending)
+    text = f"Not compared yet, for lack of time: {'; '.join(labels)}. "
+    far = {told: label for (label, _), told in reversed(stopped.items())}  # what is fused with it has stopped at the same place
+    text += "".join(f"{html.escape(named(label))} was stopped after {told}. " for told, label in reversed(far.items()))
+    return text + "The same command goes on."
 
 
 def _on_verdict(verdict: Advice) -> str:

@@ -19,7 +19,7 @@ from dr_lib.files import write_text
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.figures import named
-from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps
+from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
 from dr_lib.report.measured import mean_intervals, presentable
 from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
 
@@ -39,11 +39,16 @@ class Compared(lab.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        return advice(self.runs, self.measure, generated=self.on_generated, pending=len(self.pending))
+        return advice(self.runs, self.measure, generated=self.on_generated, unfinished=self.unfinished)
+
+    @property
+    def unfinished(self) -> str:
+        """What the time did not allow, and how far it is, as a sentence; empty where all was run."""
+        return unfinished(self.pending, self.stopped)
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return Comparison(f"your_corpus/{self.collection.name}", self.runs, self.measure, records={})
+        return Comparison(self.study, self.runs, self.measure, records={})
 
     @property
     def table(self) -> HTML:
@@ -99,6 +104,7 @@ class Compared(lab.Compared):
             *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
             ["licence", found.licence],
             ["digest", found.digest[:16]],
+            ["its records, in dr-lib status", self.study],
         ]
         judged = "" if found.splits else " There are no judgements: questions were written first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
@@ -149,14 +155,14 @@ class Compared(lab.Compared):
             raise InputError("no retriever was trained", where="export", fix="Name a way to pre-train among the systems.")
         title = f"{named(own)} on {self.collection.name}"
         title += "" if self.verdict.label == own else " (an experiment: it won no comparison)"
-        target = to or places.cache_root() / "exports" / f"{self.collection.name}-{own}"
+        target = to or places.cache_root() / "exports" / f"{Path(self.study).name}-{own}"
         return export(self.runs[own][0], target, name=title, collection=self.searched)[0]
 
     @property
     def next_steps(self) -> HTML:
         """What to do next, given the results."""
         best = self.best_of([*self.given, *self.trained])
-        facts = {"questions": self.generated, "passages": len(self.searched), "pending": len(self.pending)}
+        facts = {"questions": self.generated, "passages": len(self.searched), "unfinished": bool(self.pending)}
         if not best:
             left = "Run the same again: not all did fit into the time."
             return bullets([left if self.pending else "Compare a system with BM25."])

@@ -10,7 +10,7 @@ from IPython.display import HTML
 
 from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
-from dr_lib.report.findings import Advice
+from dr_lib.report.findings import Advice, unfinished
 from dr_lib.report.measured import detectable, differences, mean_intervals
 
 OPEN = Advice(None, HTML(""))
@@ -89,8 +89,17 @@ def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
 def test_one_query_gives_no_verdict(record):
     one = {label: [record(label, [1.0])] for label in ("a", "BM25")}
     assert advice(one, "MRR@10", generated=False).label is None
-    alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, pending=4)
-    assert "one system" in alone.plain and "4 runs did not fit" in alone.plain and "smoke" not in alone.plain
+    left = unfinished([("simlm", 0), ("BM25 + simlm, by rank", 0)], {})
+    alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, unfinished=left)
+    assert "one system" in alone.plain and "smoke" not in alone.plain
+    assert "\nNot compared yet, for lack of time: SimLM; BM25 + SimLM, by rank. The same command goes on." in alone.plain
+
+
+def test_what_was_stopped_is_named_once_with_how_far_it_is():
+    far = dict.fromkeys([("simlm", 0), ("BM25 + simlm, by rank", 0)], "1,250 of 2,000 steps of pre-training")
+    told = unfinished([*far, ("mlm", 0)], far)
+    assert told.count("was stopped") == 1 and "SimLM was stopped after 1,250 of 2,000 steps of pre-training." in told
+    assert unfinished([], {}) == "" and told.endswith("The same command goes on.")
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
@@ -116,8 +125,8 @@ def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
 
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
-    small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, pending=2).data
-    for words in ("500 passages are little", "Training queries are few", "small one of the book", "2 runs did not fit"):
+    small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, unfinished=True).data
+    for words in ("500 passages are little", "Training queries are few", "small one of the book", "Run the same again"):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
