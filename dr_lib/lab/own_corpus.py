@@ -4,6 +4,7 @@ Page of the book: your_corpus. People's judgements are what is tested on whereve
 training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare` adds what is shown.
 """
 
+import math
 import sys
 import threading
 import time
@@ -249,7 +250,7 @@ class Progress:
     """One line on a terminal while stages are built: time so far, what is being built, time left.
 
     Args:
-        minutes: the bound, which is never exceeded by what is said to be left.
+        minutes: the bound: what is left is never said to be more.
         out: the terminal; elsewhere each stage gets a line.
     """
 
@@ -284,13 +285,14 @@ class Progress:
             unknown = any(expected[one.key] is None for one in missing if one.cost > 0)
             left = sum(expected[one.key] or 0.0 for one in missing)
             left -= min(now - since, expected[current.key] or 0.0) if current in missing else 0.0
-            if self.deadline is not None:
-                left = min(left, max(0.0, self.deadline - now))
+            most = math.inf if self.deadline is None else max(0.0, self.deadline - now)
             if live or fresh:
                 what = WORK.get(current.kind, current.kind.replace("_", " ")) if current else "reading"
                 steps = f"{len(stages) - len(missing)} of {len(stages)} steps"
-                least = "more than" if unknown else "about"
-                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {least} {spell_seconds(left)} left"
+                about = f"more than {spell_seconds(left)} left" if unknown else f"about {spell_seconds(left)} left"
+                if left > most or (unknown and most < math.inf):
+                    about = f"at most {spell_seconds(most)} left"
+                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {about}"
                 print(f"\r{line:<79.79}" if live else line, end="" if live else "\n", file=self.out, flush=True)
         if live:
             print(f"\r{'':<79}\r", end="", file=self.out, flush=True)

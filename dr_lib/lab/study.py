@@ -332,7 +332,7 @@ class Study:
 
 
 def how_far(end: Stage, cache: Cache) -> str:
-    """What of the stages below a stage is begun and not finished, such as "1,250 of 2,000 steps of pre-training"; empty: nothing."""
+    """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty where nothing is."""
     for one in cache.missing([end]):
         work, draft = WORK.get(one.kind, one.kind.replace("_", " ")), cache.draft(one)
         if (draft / "log.json").is_file():

@@ -45,15 +45,17 @@ class Advice(NamedTuple):
         return html.unescape(TAG.sub("", self.text.data.replace("</p><p>", "\n")))
 
 
-def advice(runs: Runs, measure: str, *, generated: bool, unfinished: str = "") -> Advice:
+def advice(runs: Runs, measure: str, *, generated: bool, pairs: Sequence[Pair] = (), unfinished: str = "") -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
-    The best one is found by the same queries that test it, so every pair is tested and p-values are corrected over all.
+    The best one is found by the same queries that test it. Whether it is ahead of BM25 is safe all the same where every
+    system is tested against BM25 and p-values are corrected over these pairs; of the others, over all pairs there are.
 
     Args:
         runs: label -> records of the test queries, one a seed, "BM25" among them.
         measure: e.g. "MRR@10".
         generated: whether the test queries were written by a generator: then nothing is secured.
+        pairs: what is tested beside it, every system against BM25 among them; none: these alone.
         unfinished: what is not compared for lack of time, as the function `unfinished` says it.
     """
     measured, runs = runs, presentable(runs)
@@ -62,9 +64,10 @@ def advice(runs: Runs, measure: str, *, generated: bool, unfinished: str = "") -
         return Advice(None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
-    pairs = list(combinations(order, 2))
-    p_values, best = corrected_tests(pairs, runs, measure), order[0]
-    rivals = [label for label in order[1:] if p_values[best, label] >= LEVEL]
+    pairs, best = pairs or [(label, BM25) for label in order if label != BM25], order[0]
+    tests = corrected_tests(list(combinations(order, 2)), runs, measure) | corrected_tests(pairs, runs, measure)
+    p_values = {frozenset(pair): p for pair, p in tests.items()}  # the last of a pair holds: the one that the page shows
+    rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
     told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
     secured = not generated and (not rivals or BM25 not in (best, *rivals))
     if generated:
@@ -129,7 +132,14 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
 
 
 def next_steps(
-    runs: Runs, measure: str, verdict: Advice, *, best: str, questions: GeneratedQueries | None, passages: int, unfinished: bool = False
+    runs: Runs,
+    measure: str,
+    verdict: Advice,
+    *,
+    best: str,
+    questions: GeneratedQueries | None,
+    passages: int,
+    unfinished: bool = False,
 ) -> HTML:
     """What to do next, given the results.
 
@@ -151,6 +161,8 @@ def next_steps(
         steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
+    if recipe.get("retriever"):  # nothing of what follows would change it
+        return bullets(steps)
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
         steps.append(
             "Training queries are few. In the notebook <code>your_corpus</code>, raise <code>per_passage</code> or name a public"

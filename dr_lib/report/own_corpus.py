@@ -20,7 +20,7 @@ from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.figures import named
 from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
-from dr_lib.report.measured import mean_intervals, presentable
+from dr_lib.report.measured import Pair, mean_intervals, presentable
 from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -39,7 +39,13 @@ class Compared(lab.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        return advice(self.runs, self.measure, generated=self.on_generated, unfinished=self.unfinished)
+        return advice(self.runs, self.measure, generated=self.on_generated, pairs=self.pairs, unfinished=self.unfinished)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """What is tested: every system against BM25, every way to pre-train against none."""
+        pairs = [(label, BM25) for label in self.runs if label != BM25]
+        return pairs + [(name, "none") for name in self.trained if name != "none" and {name, "none"} <= {*self.runs}]
 
     @property
     def unfinished(self) -> str:
@@ -48,7 +54,7 @@ class Compared(lab.Compared):
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return Comparison(self.study, self.runs, self.measure, records={})
+        return Comparison(self.study, self.runs, self.measure, records={}, called="measured")
 
     @property
     def table(self) -> HTML:
@@ -75,13 +81,11 @@ class Compared(lab.Compared):
 
     @property
     def differences(self) -> HTML:
-        """What is established, in sentences and as a table: every system against BM25, every pre-training against none."""
-        pairs = [(label, BM25) for label in self.runs if label != BM25]
-        pairs += [(name, "none") for name in self.trained if name != "none" and {name, "none"} <= {*self.runs}]
-        told = findings(pairs, self.runs, self.measure, generated=self.on_generated)
+        """What is established, in sentences and as a table."""
+        told = findings(self.pairs, self.runs, self.measure, generated=self.on_generated)
         if not presentable(self.runs):
             return told
-        whole = self._comparison.differences(pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
+        whole = self._comparison.differences(self.pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
         return HTML(told.data + whole.data)
 
     @property
@@ -93,14 +97,15 @@ class Compared(lab.Compared):
         for name, *parts in zip(passages["id"][:], passages["title"][:], passages["text"][:], strict=True):
             if (earlier := first.setdefault(tuple(parts), name)) != name:
                 repeated.append(f"{name} repeats {earlier}")
+        documents = len(set(passages["doc"][:]) - {""})
         lines = [
             ["passages", len(passages)],
-            ["compared here, as a sample", len(self.searched) if len(self.searched) < len(passages) else None],
+            *([["compared here, as a sample", len(self.searched)]] if len(self.searched) < len(passages) else []),
             ["passages that repeat another one", len(repeated)],
-            ["documents they come from", len(set(passages["doc"][:]) - {""}) or None],
+            *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
             ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
-            ["words a passage: median", int(np.median(lengths))],
-            ["words a passage: longest of 20", int(np.quantile(lengths, 0.95))],
+            ["words of a passage: half have at most", int(np.median(lengths))],
+            ["words of a passage: 95 % have at most", int(np.quantile(lengths, 0.95))],
             *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
             ["licence", found.licence],
             ["digest", found.digest[:16]],
@@ -198,7 +203,9 @@ class Compared(lab.Compared):
             return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
         if won in self.given:
             return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
-        return (told and told + "It won no comparison: it is an experiment.") or "Nothing was trained."
+        return (told and told + "It won no comparison: it is an experiment.") or (
+            "No training is finished yet." if self.pending else "Nothing was trained."
+        )
 
 
 def trained_by(recipe: Mapping[str, Any]) -> Cell:

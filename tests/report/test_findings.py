@@ -11,7 +11,7 @@ from IPython.display import HTML
 from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
 from dr_lib.report.findings import Advice, unfinished
-from dr_lib.report.measured import detectable, differences, mean_intervals
+from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals
 
 OPEN = Advice(None, HTML(""))
 
@@ -158,6 +158,18 @@ def test_rivals_of_a_winner_are_named(runs, record):
     twin = [record("twin", runs["ahead"][0].per_query("MRR@10") + 0.002 * (-1) ** np.arange(60))]
     found = advice(runs | {"twin": twin}, "MRR@10", generated=False)
     assert found.label in ("ahead", "twin") and "of BM25" in found.text.data and "Not told apart from it" in found.text.data
+
+
+def test_the_verdict_never_contradicts_the_tests_shown_beside_it(runs, record):
+    """Near the level many comparisons among the others must not take back what is established against BM25."""
+    level = runs["BM25"][0].per_query("MRR@10")
+    order, rng = np.arange(60), np.random.default_rng(0)
+    for gap in np.linspace(0.02, 0.08, 7):
+        near = [record(f"near {n}", np.clip(level + gap + 0.15 * (-1) ** rng.permutation(order), 0, 1)) for n in range(4)]
+        some = {"BM25": runs["BM25"]} | {one.label: [one] for one in near}
+        pairs = [(label, "BM25") for label in some if label != "BM25"]
+        best, p_values = max(pairs, key=lambda pair: some[pair[0]][0].means["MRR@10"]), corrected_tests(pairs, some, "MRR@10")
+        assert (advice(some, "MRR@10", generated=False, pairs=pairs).label is not None) == (p_values[best] < 0.05)
 
 
 def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):
