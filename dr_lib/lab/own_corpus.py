@@ -128,7 +128,7 @@ class Compared:
                     raise TimeIsUpError(f"{problem}: the same command goes on, or give it more minutes")
                 # What people have judged is enough to compare what needs no training.
                 pending, trained = [(name, seed) for seed in seeds for name in trained], []
-        recipes = rows(fitting(start) if trained else start, given, trained)
+        recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
         options = {"scale": scale, "cache": cache, "progress": watching is None}
         study = Study(study_name(whole), recipes, seeds, **options)
         with watch("comparing", [Pipeline(run.recipe).evaluation for run in study.planned]):
@@ -229,12 +229,15 @@ def fitting(recipe: Recipe) -> Recipe:
     return recipe.with_(finetuning__batch_queries=batch, finetuning__steps=steps)
 
 
-def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str]) -> dict[str, Recipe]:
-    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last trained retriever."""
+def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged: Sequence[str]) -> dict[str, Recipe]:
+    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last trained retriever.
+
+    A weight is chosen by queries of people alone: of the generated ones BM25 has found every passage, and would get all.
+    """
     alone = {label: start.with_(retriever=name) for label, name in given.items()}
     alone |= {name: start.with_(objective=name) for name in trained}
     collection, split = open_sample(start.collection), start.evaluation.split
-    tuned = TUNING in collection.splits and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
+    tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
     fused = {
         f"{BM25} + {label}, by {way}": alone[label].with_(evaluation__fusion=way)
         for label in [*given] or trained[-1:]  # chosen before anything is measured

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from IPython.display import HTML
 
 from dr_lib.evaluation import Interval
-from dr_lib.lab import GeneratedQueries
+from dr_lib.lab import GeneratedQueries, Record
 from dr_lib.report.comparison import NOTHING
 from dr_lib.report.figures import named
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable
@@ -91,7 +91,7 @@ def advice(runs: Runs, measure: str, *, generated: bool, pairs: Sequence[Pair] =
             f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong> Until then use BM25, which needs"
             " no training."
         )
-    if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
+    if not any(map(given, runs.values())):
         text += NO_MODEL
     return Advice(best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}"))
 
@@ -112,9 +112,17 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool
     sentences = [f"On generated questions: {one}" if generated else one for one in sentences]
     if len(sentences) > 1:
         sentences.append("Each p is corrected for all these comparisons; the intervals are not.")
-    if sentences and min(len(runs[label]) for pair in found for label in pair) == 1:
+    trained = [
+        label for label in dict.fromkeys(label for pair in found for label in pair) if label != BM25 and not given(runs[label])
+    ]
+    if any(len(runs[label]) == 1 for label in trained):
         sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
     return bullets(sentences) if sentences else NOTHING
+
+
+def given(records: Sequence[Record]) -> bool:
+    """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
+    return all(record.recipe.get("retriever") for record in records)
 
 
 def _finding(pair: Pair, difference: Interval, p_value: float, least: float, measure: str) -> str:
@@ -206,7 +214,8 @@ def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, i
     labels = dict.fromkeys(html.escape(named(label)) for label, _ in pending)
     text = f"Not compared yet, for lack of time: {'; '.join(labels)}. "
     far = {told: label for (label, _), told in reversed(stopped.items())}  # what is fused with it has stopped at the same place
-    text += "".join(f"{html.escape(named(label))} was stopped after {told}. " for told, label in reversed(far.items()))
+    if begun := "; ".join(f"{html.escape(named(label))} after {told}" for told, label in reversed(far.items())):
+        text += f"Stopped on the way: {begun}. "
     return text + "The same command goes on."
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from string import Template
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import write_text
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
-from dr_lib.report.figures import named
+from dr_lib.report.figures import FUSED, named
 from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable
 from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
@@ -113,7 +114,10 @@ class Compared(lab.Compared):
         ]
         judged = "" if found.splits else " There are no judgements: questions were written first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
-        return table(["", ""], lines, caption=f"Collection {found.name}.{judged}{named_all}")
+        values = [
+            [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
+        ]  # beside the words, not far right
+        return table(["the text", "in numbers and words"], values, caption=f"Collection {found.name}.{judged}{named_all}")
 
     @property
     def questions(self) -> HTML:
@@ -129,7 +133,8 @@ class Compared(lab.Compared):
         texts = []
         for query in written.queries(split).shuffle(seed=0).select(range(min(5, counts["queries"][split]))):
             passage = written[next(iter(written.qrels(split)[query["id"]]))]
-            texts.append([query["text"], f"{passage['title']}: {passage['text']}".removeprefix(": ")[:200] + " …"])
+            text = f"{passage['title'].rstrip(' .')}: {passage['text']}".removeprefix(": ")
+            texts.append([query["text"], shorten(text, 200, placeholder=" …")])
         tables = [table(["step", "questions", "% of the written"], lines, caption=caption)]
         tables += [table(["question", "passage"], texts, caption=f"Questions of the split {split}, drawn at random.")]
         smoke = "The questions of this smoke run"
@@ -201,6 +206,13 @@ class Compared(lab.Compared):
         told = f"The best retriever trained here, {html.escape(named(own))}, lies in {place}. " if own else ""
         if won == own and own:
             return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
+        if won and won.startswith(FUSED):
+            other, _, way = won.removeprefix(FUSED).partition(", by ")
+            joined = (
+                "each passage gets 1 / (60 + rank) from both" if way == "rank" else "both scores, scaled to [0, 1], are weighted"
+            )
+            model = html.escape(self.given.get(other, named(other)))
+            return f"Search with BM25 and with <code>{model}</code>, and join the two rankings: {joined}. {told}".strip()
         if won in self.given:
             return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
         return (told and told + "It won no comparison: it is an experiment.") or (

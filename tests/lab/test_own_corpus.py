@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from IPython.display import HTML
 
 from dr_lib import collections, lab, places, report
 from dr_lib.__main__ import main
@@ -106,6 +107,17 @@ def test_without_time_and_judgements_try_says_so_by_its_status(own_recipe, tmp_p
     assert main(["try", "tiny", "--system", "none", "--minutes", "0.0001"]) == 75
     assert "not all written: the same command goes on" in capsys.readouterr().err
     assert not (tmp_path / "tiny-tried").exists()
+
+
+def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):
+    labels = [list(own_corpus.rows(own_recipe, {}, ["none"], judged)) for judged in (["dev", "test"], ["test"])]
+    assert labels[0] == [*labels[1], "BM25 + none, by weight"]
+
+
+def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
+    compared = compare(["none"])
+    compared.__dict__["verdict"] = report.Advice("BM25 + none, by rank", HTML(""))
+    assert "Search with BM25 and with <code>no pre-training</code>" in compared._winner(None)
 
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):

@@ -98,7 +98,7 @@ def test_one_query_gives_no_verdict(record):
 def test_what_was_stopped_is_named_once_with_how_far_it_is():
     far = dict.fromkeys([("simlm", 0), ("BM25 + simlm, by rank", 0)], "1,250 of 2,000 steps of pre-training")
     told = unfinished([*far, ("mlm", 0)], far)
-    assert told.count("was stopped") == 1 and "SimLM was stopped after 1,250 of 2,000 steps of pre-training." in told
+    assert "by rank; masked LM. Stopped on the way: SimLM after 1,250 of 2,000 steps of pre-training. The" in told
     assert unfinished([], {}) == "" and told.endswith("The same command goes on.")
 
 
