@@ -211,8 +211,8 @@ class Compared(lab.Compared):
             joined = (
                 "each passage gets 1 / (60 + rank) from both" if way == "rank" else "both scores, scaled to [0, 1], are weighted"
             )
-            model = html.escape(self.given.get(other, named(other)))
-            return f"Search with BM25 and with <code>{model}</code>, and join the two rankings: {joined}. {told}".strip()
+            model = f"<code>{html.escape(self.given[other])}</code>" if other in self.given else html.escape(named(other))
+            return f"Search with BM25 and with {model}, and join the two rankings: {joined}. {told}".strip()
         if won in self.given:
             return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
         return (told and told + "It won no comparison: it is an experiment.") or (

@@ -117,7 +117,7 @@ def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):
 def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
     compared = compare(["none"])
     compared.__dict__["verdict"] = report.Advice("BM25 + none, by rank", HTML(""))
-    assert "Search with BM25 and with <code>no pre-training</code>" in compared._winner(None)
+    assert "Search with BM25 and with no pre-training, and join" in compared._winner(None)
 
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
