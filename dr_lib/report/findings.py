@@ -165,7 +165,7 @@ def next_steps(
     if unfinished:
         steps.append("<strong>Run the same again</strong>: it goes on with what the time did not allow.")
     if presentable(runs):
-        steps += [_on_generated(best) if "test" in counts else _on_verdict(verdict)]
+        steps += [_on_generated(best, runs) if "test" in counts else _on_verdict(verdict)]
         steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
@@ -194,10 +194,14 @@ def next_steps(
     return bullets(steps)
 
 
-def _on_generated(best: str) -> str:
+def _on_generated(best: str, runs: Runs) -> str:
+    name = html.escape(named(best))
+    if given(runs[best]):
+        why = f"and only those are kept whose passage BM25 finds: that favours BM25 over {name}"
+    else:
+        why = f"and {name} was trained on questions of the same generator and knows its habits; BM25 does not"
     return (
-        f"The test questions are generated. {html.escape(named(best))} was trained on questions of the same generator and"
-        " knows its habits; BM25 does not, and even the order of the retrievers may be wrong. <strong>Do not give up BM25"
+        f"The test questions are generated, {why}. Even the order of the retrievers may be wrong. <strong>Do not give up BM25"
         " for these results</strong>: show both side by side until people have judged."
     )
 

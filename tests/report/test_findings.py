@@ -113,6 +113,15 @@ def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(ru
     assert "Judge 50 queries" in told and f"difference of about {least(runs, 50):.0f} points" in told
 
 
+def test_an_encoder_as_it_comes_was_not_trained_on_the_generator_s_questions(runs, record):
+    some = {"BM25": runs["BM25"], "public": [record("public", np.linspace(0, 1, 60), recipe={"retriever": "public", "base": "b"})]}
+    told = [
+        next_steps(these, "MRR@10", OPEN, best=best, questions=questions(test=60), passages=100_000).data
+        for these, best in ((runs, "level"), (some, "public"))
+    ]
+    assert "same generator" in told[0] and "same generator" not in told[1] and "favours BM25 over public" in told[1]
+
+
 def test_judged_test_queries_ask_for_nothing_but_more(runs):
     told = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(), passages=100_000).data
     assert "Judge 50" not in told and "60 judged queries" in told
