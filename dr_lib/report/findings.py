@@ -16,7 +16,7 @@ from IPython.display import HTML
 from dr_lib.evaluation import Interval
 from dr_lib.lab import GeneratedQueries, Record
 from dr_lib.report.comparison import NOTHING
-from dr_lib.report.figures import named
+from dr_lib.report.figures import FUSED, named
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable
 from dr_lib.report.tables import bullets, spell
 
@@ -232,7 +232,8 @@ def _on_verdict(verdict: Advice) -> str:
     name = html.escape(named(verdict.label))
     if verdict.label == BM25:
         return "<strong>Search with BM25</strong>, and try what follows."
-    return f"<strong>Search with {name}</strong>, and keep BM25 beside it for rare words."
+    beside = "" if verdict.label.startswith(FUSED) else ", and keep BM25 beside it for rare words"
+    return f"<strong>Search with {name}</strong>{beside}."
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path | None) -> str:

@@ -74,6 +74,12 @@ def test_what_to_do_next_follows_from_the_verdict(runs):
         assert told in next_steps(some, "MRR@10", verdict, best=labels[0], questions=None, passages=100_000).data
 
 
+def test_who_searches_with_bm25_and_another_has_bm25_beside_it(runs):
+    verdict = Advice("BM25 + ahead, by rank", HTML(""))
+    told = next_steps(runs, "MRR@10", verdict, best="ahead", questions=None, passages=100_000).data
+    assert "<strong>Search with BM25 + ahead, by rank</strong>." in told and "beside" not in told
+
+
 def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
     """A second seed that is far better than the first, where BM25 has one: the order is of the means over all seeds."""
     level = runs["BM25"][0].per_query("MRR@10")
