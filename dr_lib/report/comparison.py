@@ -37,6 +37,7 @@ class Comparison:
         paper: label -> the paper's own value, in percent; cells without a number are left out.
         paper_measure: the paper's name for its measure, if it is not ours.
         records: in place of the study's own records.
+        called: the word for this machine's runs.
 
     Attributes:
         recorded, live: what is shown; smoke runs are not.
@@ -52,14 +53,15 @@ class Comparison:
         paper: Mapping[str, object] | None = None,
         paper_measure: str = "",
         records: Runs | None = None,
+        called: str = "live",
     ):
         self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
         self.paper = {label: float(cell) for label, cell in (paper or {}).items() if isinstance(cell, int | float)}
         self.recorded = recorded(study) if records is None else records
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
-        self._sources = {name: runs for name, runs in (("recorded", self.recorded), ("live", self.live)) if runs}
-        self.source = "recorded" if self.recorded else "live"
+        self._sources = {name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs}
+        self.source = "recorded" if self.recorded else called
         other = self.paper and self.paper_measure != measure  # then every column names its own measure
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
@@ -101,7 +103,7 @@ class Comparison:
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
         for name, runs in self._sources.items():
             points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
-            series.append(Series(name, name, points, f"{self.measure}, %"))
+            series.append(Series(name, "recorded" if runs is self.recorded else "live", points, f"{self.measure}, %"))
         order = slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels) if self.runs else HTML("")
         alt = f"Values by {rows}. {_in_words(series)}"
         return HTML(order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data)
@@ -150,7 +152,7 @@ class Comparison:
         points = {label: interval for (label, _), interval in found.items()}
         series = [
             Series("paper", "paper", exact, f"points of {self.paper_measure}"),
-            Series(self.source, self.source, points, f"points of {self.measure}"),
+            Series(self.source, "recorded" if self.recorded else "live", points, f"points of {self.measure}"),
         ]
         rows = f"minus {named(reference)}"
         return intervals(series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}")

@@ -25,6 +25,7 @@ from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
 from dr_lib.report.tables import per_cent
 
+FUSED = "BM25 + "
 NAMES = {
     "none": "no pre-training",
     "mlm": "masked LM",
@@ -100,9 +101,12 @@ def named(label: str) -> str:
     Example:
         >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
         ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
+        >>> named("BM25 + simlm, by rank")
+        'BM25 + SimLM, by rank'
     """
-    word, comma, rest = label.partition(", ")
-    return per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest)
+    joined = FUSED if label.startswith(FUSED) else ""
+    word, comma, rest = label.removeprefix(joined).partition(", ")
+    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest)
 
 
 def family(label: str) -> str | None:

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
 from dr_lib.training.log import TrainLog
@@ -93,6 +94,7 @@ def train(
         InputError: nothing to train, the checkpoint in `folder` was made with other settings or another model, or the
             micro-batches of an update cannot go round the processes evenly.
         TrainingError: loss, gradient or validation score became NaN or infinite; the message names step and rows.
+        TimeIsUpError: the time of the stage is up (`stages.until`); the last step has its checkpoint.
 
     Example:
         >>> import tempfile, torch
@@ -189,9 +191,11 @@ def train(
             validates = validation is not None and (step % validation.every == 0 or step == settings.last)
             saves = step % settings.checkpoint_every == 0 or step == last
             # Losses are fetched before the weights change: a bad step leaves them, and every checkpoint, untouched.
+            stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
                 meter.fetch(explain)
                 bar.set_postfix_str(meter.progress_text(rate), refresh=False)
+                stops = out_of_time(accelerator)
             stepper.step()
             stepper.zero_grad()
             log.step = step
@@ -207,7 +211,7 @@ def train(
                 if validation.keep == "best" and is_best:
                     best = host_copies(module_tensors(module))
                 meter.pause()
-            if saves:
+            if saves or stops:
                 log.wall_seconds, started = log.wall_seconds + time.perf_counter() - started, time.perf_counter()
                 for kind, most in machine.peak_memory().items():
                     log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
@@ -217,6 +221,8 @@ def train(
                 accelerator.wait_for_everyone()
                 meter.pause()
             bar.update()
+            if stops and step < last:
+                raise TimeIsUpError(f"{title} was stopped after {step:,} of {settings.last:,} steps")
     if is_main:
         log.save(folder / "log.json")  # once more: a run that was killed between checkpoint and log has none
     if best and log.finished:
@@ -227,6 +233,11 @@ def train(
         raise SystemExit  # what follows a training, such as its files, is the first process's
     module.eval()
     return log
+
+
+def out_of_time(accelerator: Accelerator) -> bool:
+    """Whether the time is up for any of the processes: all of them have to stop after the same step."""
+    return bool(accelerator.gather(torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)).any())
 
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
