@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from itertools import pairwise
 
 import nbformat
 import pytest
@@ -28,18 +29,14 @@ SAID = {
         ["dpr_paq/table01; DPR (ours); MRR@10", "dpr_paq/table01; DPR (ours), first round; MRR@10"],
         ["dpr_paq/table01; DPR-PAQ; MRR@10", "dpr_paq/table01; DPR-PAQ, first round; MRR@10"],
     ],
-    "dpr_paq/fig2_data_size": [
-        [f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")],
-    ],
+    "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
     ],
     "methods/main_results": [
-        [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")],
+        [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
     ],
-    "methods/open_domain": [
-        [f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", "SimLM, retriever 2", "none", "PAIR")],
-    ],
+    "methods/open_domain": [[f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", "SimLM, retriever 2", "none", "PAIR")]],
     "methods/stages": [
         [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("RetroMAE", "SimLM", "CDMAE", "coCondenser")],
         [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "retriever 1")],
@@ -48,9 +45,7 @@ SAID = {
         [f"evaluation/graded; {row}; nDCG@10; {where}" for row in ("BM25", "no pre-training")]
         for where in ("trecdl-mini", "liveqa-med")
     ],
-    "methods/from_real_model": [
-        [f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")],
-    ],
+    "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
     "cdmae/table06_masking_cost": [
         [f"cdmae/table06; {row}; CPU ms" for row in ("RetroMAE", "CDMAE", "MAE")],
@@ -72,7 +67,7 @@ def test_orders_that_a_reading_states_are_those_of_the_records(page):
     assert "**In the book's records**" in prose(ROOT / f"notebooks/{page}.ipynb")
     for order in SAID[page]:
         numbers = [float(value(cell)) for cell in order]
-        assert all(one > other for one, other in zip(numbers, numbers[1:], strict=False)), dict(zip(order, numbers, strict=True))
+        assert all(one > other for one, other in pairwise(numbers)), dict(zip(order, numbers, strict=True))
 
 
 @pytest.mark.parametrize("page", SAID)
