@@ -47,6 +47,10 @@ SAID = {
     ],
     "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
+    "pair/table04_cases": [[f"pair/table03; {row}; MRR@10" for row in ("w/o PSR", "Complete (PAIR)")]],
+    "cdmae/fig2_fig3_masked_terms": [
+        [f"cdmae/figure02; {row}, 50 %; stop words and punctuation" for row in ("random masking", "importance-aware masking")]
+    ],
     "cdmae/table06_masking_cost": [
         [f"cdmae/table06; {row}; CPU ms" for row in ("RetroMAE", "CDMAE", "MAE")],
         ["cdmae/table06; SimLM; GPU ms", "cdmae/table06; RetroMAE; CPU ms"],
