@@ -2,6 +2,7 @@
 
     {measured}`dpr_paq/table03; posts; R@1`                        a mean over queries and seeds, in percent
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact`       on one of several collections
+    {measured}`simlm/table03; SimLM; gigabytes`                    an amount in its own unit; a cosine as it is
 
     {paper}`simlm/table5; SimLM; MRR@10`                   what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10`   the difference of two rows
@@ -21,7 +22,7 @@ from sphinx.util.docutils import SphinxRole
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.evaluation import load_paper
+from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
 from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
 
@@ -45,7 +46,8 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     """The same of records that were read already."""
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(f"several collections for {cell!r}", where="{measured}", fix="Name one behind a fourth semicolon.")
-    return f"{100 * sum(record.measured.mean(measure) for record in records) / len(records):.1f}"
+    mean = sum(record.measured.mean(measure) for record in records) / len(records)
+    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:.1f}"  # s(p+, q): a cosine
 
 
 class Measured(SphinxRole):

@@ -43,7 +43,8 @@ INTRODUCTION = (
     " built. *Teach* and *do* are minutes: talking through the page, and exercises at the reader's own machine. They are"
     " estimates. {doc}`/teaching/prerequisites` says what has to be known before.\n\n"
     "Two notebooks ask the class to find the bug, with tests as mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
-    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest of ten minutes a team.\n\n"
+    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest of ten processor"
+    " minutes a team.\n\n"
     'For the blackboard, the pages as <a href="slides.html">slides</a>: one file, without anything beside it.'
 )
 

@@ -64,7 +64,8 @@ def execute(run: Run, cache: Cache) -> Record:
         if name in stages and "log.json" in (files := manifests[name]["files"]):
             cache.check(folder := cache.folder(stages[name]))  # unread so far if what rests on it was there already
             weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
-            trainings[name] = training_log(folder / "log.json") | {"weights": weights}
+            spent = {"processor_seconds": manifests[name].get("processor_seconds")}  # of the last part, if it was resumed
+            trainings[name] = training_log(folder / "log.json") | spent | {"weights": weights}
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     code = {one.kind: one.code for one in stages.values()}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):

@@ -41,6 +41,8 @@ def typed(text: str) -> list[str]:
 def test_a_cell_is_the_mean_of_its_record():
     (record,) = recorded("dpr_paq/table03")["posts"]
     assert measured("dpr_paq/table03; posts; R@1") == f"{100 * record.means['R@1']:.1f}"
+    amount, cosine = measured("simlm/table03; SimLM; gigabytes"), measured("pair/figure04; PAIR; s(p+, q) mean")
+    assert 20 < float(amount) < 40 and 0 < float(cosine) < 1
     assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured("evaluation/zero-shot; BM25; nDCG@10; npl")
 
 

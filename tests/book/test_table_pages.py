@@ -46,6 +46,14 @@ def test_claims_and_the_leading_figure_come_behind_the_question():
     assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
 
 
+def test_claims_stand_above_a_prediction_and_every_result_below_it():
+    own = notebook()
+    own["cells"][0]["source"] = "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
+    top = arrange(own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>')["cells"][0]["source"]
+    order = ["**What is asked?**", "a &lt; b", "dr-predict", "The paper says.", "dr-leading", "links", "**In the records**"]
+    assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
+
+
 def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     cells = arrange(notebook(), "notebooks/simlm/x", [])["cells"]
     folded = {cell["source"]: "hide-input" in cell["metadata"]["tags"] for cell in cells if cell["cell_type"] == "code"}
