@@ -36,10 +36,14 @@ SAID = {
     "methods/main_results": [
         [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
     ],
-    "methods/open_domain": [[f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", "SimLM, retriever 2", "none", "PAIR")]],
+    "methods/open_domain": [
+        [f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", f"{best}, retriever 2", bare, "PAIR")]
+        for best in ("MASTER", "SimLM")
+        for bare in ("none", "none, retriever 2")
+    ],
     "methods/stages": [
-        [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("RetroMAE", "SimLM", "CDMAE", "coCondenser")],
-        [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "retriever 1")],
+        [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
+        *([f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")] for one in ("SimLM", "MASTER")),
     ],
     "evaluation/graded_sets": [
         [f"evaluation/graded; {row}; nDCG@10; {where}" for row in ("BM25", "no pre-training")]
