@@ -29,6 +29,10 @@ SAID = {
         ["dpr_paq/table01; DPR (ours); MRR@10", "dpr_paq/table01; DPR (ours), first round; MRR@10"],
         ["dpr_paq/table01; DPR-PAQ; MRR@10", "dpr_paq/table01; DPR-PAQ, first round; MRR@10"],
     ],
+    "dpr_paq/table04_pretraining_data": [
+        [f"dpr_paq/table04; {row}, no fine-tuning; MRR@10" for row in ("PAQ", "ICT", "BFS")],
+        ["dpr_paq/figure02; no pairs, no fine-tuning; MRR@10", "dpr_paq/table04; BFS, no fine-tuning; MRR@10"],
+    ],
     "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
