@@ -54,6 +54,11 @@ def folder(tmp_path_factory) -> Path:
     return place
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+
+
 def look(browser: Browser, page: Path) -> None:
     browser.send("Page.addScriptToEvaluateOnNewDocument", source=WATCHED)
     browser.visit(page)
@@ -68,8 +73,7 @@ def harmless(browser: Browser, page: Path, shown: str) -> None:
     assert [one for one in HOSTILE if one not in text] == []
 
 
-def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
     page = report.compare(folder, ["bm25"], scale="smoke").save_page(tmp_path / "out" / "index.html", HOSTILE)
     with opened(tmp_path / "profile") as browser:
         look(browser, page)
