@@ -14,7 +14,7 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from dr_lib import places
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, visible
 
 EXAMPLES = """Examples:
   dr-lib try docs/ --ask "how do I install it"
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             places.find_scale(given)
         return options.command(options) or 0
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
         print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
         return 130
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
-        print(f"error: {told}. Check the path, its permissions and the free disk space.", file=sys.stderr)
+        print(f"error: {visible(told)}. Check the path, its permissions and the free disk space.", file=sys.stderr)
     return 1
 
 
@@ -198,7 +198,7 @@ def show_ledger(options: argparse.Namespace) -> None:
     from dr_lib.lab.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)
-    print(json.dumps(entries, indent=1, ensure_ascii=False) if options.json else "\n".join(ledger_lines(entries)))
+    print(visible(json.dumps(entries, indent=1, ensure_ascii=False)) if options.json else "\n".join(ledger_lines(entries)))
 
 
 def train_base(options: argparse.Namespace) -> None:

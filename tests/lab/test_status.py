@@ -92,6 +92,12 @@ def test_an_unknown_scale_is_refused_everywhere(command, capsys):
     assert "no scale 'nosuch'. Choose one of gpu, laptop" in capsys.readouterr().err
 
 
+def test_an_error_writes_out_what_a_terminal_would_act_on(capsys, tmp_path):
+    assert main(["base", str(tmp_path / "\x9b31m\x1b[2J.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert said.rstrip("\n").isprintable() and "31m" in said
+
+
 def test_every_command_shows_examples_or_its_options(capsys):
     with pytest.raises(SystemExit):
         main(["try", "--help"])
