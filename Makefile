@@ -23,7 +23,7 @@ KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
-COMPARED := encode step search bm25 simlm_step whole
+COMPARED := encode step search bm25 simlm_step masks whole
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
 export TOKENIZERS_PARALLELISM := false
 export SEARCHED
@@ -78,7 +78,7 @@ check:
 bench: setup
 	rm -f _build/speed.json
 	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
-	for name in losses masks methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
+	for name in losses methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
 	$(PY) benchmarks/speed.py
 	$(PY) benchmarks/speed_targets.py _build/speed.json
 
