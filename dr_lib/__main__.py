@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -16,16 +17,17 @@ from pathlib import Path
 from dr_lib import places
 from dr_lib.errors import InputError, visible
 
+UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
   dr-lib try docs/ --ask "how do I install it"
   dr-lib try mydata --system all-MiniLM-L6-v2 --system simlm
   dr-lib search docs/ "how do I install it" --model all-MiniLM-L6-v2
   dr-lib search mydata --json < questions.txt
-  dr-lib export --study your_corpus/mydata --label simlm --to my-retriever
+  dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
   dr-lib batch notebooks/simlm --scale laptop -p collection mydata
   dr-lib status --study simlm/table08
   dr-lib clean --partials --dry-run
-  dr-lib clean --study your_corpus/mydata
+  dr-lib clean --study your_corpus/mydata-1f9c02
 """
 
 
@@ -143,26 +145,34 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def try_folder(options: argparse.Namespace) -> None:
+def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
+    started = time.monotonic()  # what follows may take half a minute on a busy machine
+    print(f"reading {options.collection}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
     from dr_lib import report
     from dr_lib.lab import Progress
     from dr_lib.lab.search import check_queries
+    from dr_lib.stages import TimeIsUpError
 
     check_queries(options.ask, 1)
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
-    given = {"scale": options.scale, "minutes": options.minutes, "watching": Progress(options.minutes, sys.stderr)}
+    minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
+    given = {"scale": options.scale, "minutes": minutes, "watching": Progress(minutes, sys.stderr)}
     try:
         with Path(os.devnull).open("w") as quiet, redirect_stderr(quiet), redirect_stdout(quiet):  # one line of progress, no bars
             compared = report.compare(options.collection, options.system, **given)
             exported = compared.export(folder / "retriever") if compared.best_of(compared.trained) else None
             page = compared.save_page(folder / "index.html", options.ask, exported)
+    except TimeIsUpError as unfinished:
+        print(unfinished, file=sys.stderr)
+        return UNFINISHED
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
     print(compared.verdict.plain)
     print(f"page: {page}" + (f"\nretriever: {exported}" if exported else ""))
+    return 0
 
 
 def show_status(options: argparse.Namespace) -> None:
@@ -222,7 +232,7 @@ def pretrain_base(options: argparse.Namespace) -> int:
         print("\n".join(str(path) for path in pretrain(recipe, options.to, minutes=options.time_budget)))
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
-        return 75  # what sysexits.h calls "try again"
+        return UNFINISHED
     return 0
 
 

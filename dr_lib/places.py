@@ -82,7 +82,8 @@ def notebook_of(study: str | None) -> str | None:
     root, topic = project_root(), (study or "none").split("/")[0]
     if (root / "notebooks" / f"{topic}.ipynb").is_file():
         return f"notebooks/{topic}.ipynb"
-    for path in sorted((root / "notebooks" / topic).glob("*.ipynb")):
+    name = (study or "").rpartition("/")[2].replace("-", "_")  # others may read its records: the one named after it comes first
+    for path in sorted((root / "notebooks" / topic).glob("*.ipynb"), key=lambda path: (not path.stem.startswith(name), path.stem)):
         text = path.read_text(encoding="utf-8")
         if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:  # whole, or with a collection's name
             return path.relative_to(root).as_posix()

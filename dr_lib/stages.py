@@ -18,12 +18,15 @@ import inspect
 import math
 import os
 import shutil
+import signal
 import socket
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -46,6 +49,8 @@ MANIFEST = "manifest.json"
 SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
 WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 LOOK_EVERY = 5.0  # seconds between two looks at whether the holder of a lock on a shared disk is still there
+STOP_AT = "DR_STOP_AT"  # variable with the second since 1970 at which what is being built stops: processes inherit it
+RING_AGAIN = 30.0  # seconds after which an alarm rings once more, should a library have swallowed the first
 NEIGHBOURS = 5  # finished stages, nearest in cost, that an estimate is the median of
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "bm25s", "ir-measures")
 
@@ -333,6 +338,64 @@ def _stages(value: Any) -> Iterator[Stage]:
             yield from _stages(one)
 
 
+# Time that is bounded ------------------------------------------------------------------------------------------------
+
+
+class TimeIsUpError(BaseException):
+    """The time for building stages is up. What is finished is kept, and the same call goes on with the rest.
+
+    As with Ctrl-C no stage has failed, so that nothing that catches failures may catch it.
+    """
+
+
+def time_is_up() -> bool:
+    """Whether what is being built must stop now. Who asks is spared the alarm, and has to raise `TimeIsUpError` itself.
+
+    So a training asks after its steps, and leaves a checkpoint of the last one.
+    """
+    if (stop_at := os.environ.get(STOP_AT)) is None:
+        return False
+    if _rings():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return time.time() >= float(stop_at)
+
+
+@contextmanager
+def until(stop_at: float | None) -> Iterator[None]:
+    """Let a block run until a time (seconds since 1970): then `TimeIsUpError` is raised in it, at the latest by an alarm.
+
+    Alarms ring in the main thread of a process, and not on Windows: elsewhere, as on Dask's workers, what does not ask
+    `time_is_up` is finished first. Only trainings ask.
+    """
+    if stop_at is None:
+        yield
+        return
+    if (left := stop_at - time.time()) <= 0:
+        raise TimeIsUpError("the time is up")
+    os.environ[STOP_AT], before = repr(stop_at), None
+    if _rings():
+        before = signal.signal(signal.SIGALRM, _ring)
+        signal.setitimer(signal.ITIMER_REAL, left, RING_AGAIN)
+    try:
+        yield
+    finally:
+        os.environ.pop(STOP_AT, None)
+        if _rings():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _rings() -> bool:
+    """Whether an alarm can ring here."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+def _ring(*_: object) -> None:
+    """The alarm; too late if the block has just ended."""
+    if STOP_AT in os.environ:
+        raise TimeIsUpError("the time is up")
+
+
 # Finished stages on disk --------------------------------------------------------------------------------------------
 
 
@@ -348,17 +411,32 @@ class Cache:
 
     Attributes:
         built: names of the stages that this object built itself, in order; empty after a run that found all.
+        stop_at: the second since 1970 after which it builds nothing; None: never. See `within`.
     """
 
     def __init__(self, root: Path | None = None, announce: Callable[[str], None] = print):
         self.root = root or places.cache_root() / "stages"
         self.announce = announce
         self.built: list[str] = []
+        self.stop_at: float | None = None
         self._checked: set[tuple[str, int]] = set()
+
+    def within(self, minutes: float | None) -> "Cache":
+        """The same cache, which builds for so many minutes from now and then raises `TimeIsUpError`; None: without a bound.
+
+        Time is no part of a key: what a bounded call leaves is what an unbounded one would have left by then.
+        """
+        bounded = copy(self)
+        bounded.stop_at = None if minutes is None else time.time() + 60 * minutes
+        return bounded
 
     def folder(self, one: Stage) -> Path:
         """Where the finished stage lies or will lie."""
         return self.root / one.name
+
+    def draft(self, one: Stage) -> Path:
+        """Where the stage lies while it is built, and what a stopped build left to go on from."""
+        return self.root / f"{one.name}.partial"
 
     def finished(self, one: Stage) -> bool:
         """Whether the stage is there already (its manifest is written last)."""
@@ -392,6 +470,7 @@ class Cache:
         Raises:
             InputError: a file of a finished stage is missing, truncated or altered; the disk is full or read-only; or
                 several processes that train together want to build one: each would wait for the others.
+            TimeIsUpError: there is something to build, and the time of `within` is up, or was before it was finished.
         """
         if not self.finished(one):
             if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -401,7 +480,7 @@ class Cache:
                 self.get(upstream)
             fix = "Make room or set DR_CACHE to another folder, then run again: finished stages are kept."
             try:
-                with self._lock(one):
+                with until(self.stop_at), self._lock(one):
                     if not self.finished(one):
                         self._build(one)
             except OSError as error:  # a full disk, a read-only cache: say which stage, and the way out
@@ -421,7 +500,7 @@ class Cache:
         return {name: self._resolve(value) for name, value in one.arguments.items()}
 
     def _build(self, one: Stage) -> None:
-        target, draft = self.folder(one), self.root / f"{one.name}.partial"
+        target, draft = self.folder(one), self.draft(one)
         if target.exists():
             fix = "Remove the folder; the next run builds it again."
             raise InputError(f"stage folder without {MANIFEST}", where=target, fix=fix)

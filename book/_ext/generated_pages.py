@@ -8,7 +8,6 @@ typed here. Pages: reference/status, reference/claims, reference/data, reference
 
 import html
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,18 @@ from dr_lib import collections, places
 from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, read_sealed, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
-from dr_lib.report import Comparison, Markup, curves, mean_intervals, recorded, table, verdict_badge
+from dr_lib.report import (
+    Comparison,
+    Markup,
+    curves,
+    mean_intervals,
+    per_cent,
+    recorded,
+    recorded_collections,
+    scientific,
+    table,
+    verdict_badge,
+)
 from dr_lib.report.comparison import TIMED
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
@@ -55,8 +65,7 @@ def write_pages(to: Path) -> list[Path]:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    if places.records_root().is_dir():
-        shutil.copytree(places.records_root(), to / "extra" / "book" / "records", dirs_exist_ok=True)
+    copy_records(to / "extra" / "book" / "records")
     entries = ledger()
     pages = {
         "reference/claims.md": claims_page(entries),
@@ -76,6 +85,13 @@ def write_pages(to: Path) -> list[Path]:
     return [to / name for name in pages]
 
 
+def copy_records(to: Path) -> None:
+    """Write every record that pages link to, complete: who downloads one has the ids of its queries in it."""
+    for scale in SCALES:
+        for record in load_records(recorded_folder(scale)):
+            record.save(to / scale)
+
+
 def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
     """A MyST page; HTML stands in blocks of its own, without the blank lines that would end them.
 
@@ -89,7 +105,7 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
     facts = machine.machine_facts()
-    host = [[name.replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
+    host = [[name.replace("_gib", ", GiB").replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
@@ -103,7 +119,9 @@ def status_page(to: Path) -> str:
         *faults_section(FAULTS),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
-        " digests of the data and of every stage, the machine and the commit. `python -m dr_lib verify RECORD` rebuilds a run"
+        " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
+        ' `.per_query("MRR@10")` for the scores, which are compressed in the file, and `.training` for the curves.'
+        " `python -m dr_lib verify RECORD` rebuilds a run"
         " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
         " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
         " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
@@ -158,7 +176,7 @@ def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[
     data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
         record.study,
-        link(record.label, f"{RECORDS}/{record.scale}/{record.file_name}"),
+        link(per_cent(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
         f"{data['name']} ({data['digest'][:10]})",
         data.get(f"{split}_queries"),
@@ -184,7 +202,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
-        rows = [[entry["statement"], _source(entry), *_verdict(entry)] for entry in own]
+        rows = [[per_cent(entry["statement"]), _source(entry), *_verdict(entry)] for entry in own]
         columns = ["claim", "in the paper", "verdict", "records", "in words"]
         parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
     return _page(
@@ -300,7 +318,7 @@ def _verdict(entry: Entry) -> list[Cell]:
         records = f"{place}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}{parts}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
-    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, note or None]
+    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
 
 
 def short_name(key: str) -> str:
@@ -331,15 +349,10 @@ def methods_figure() -> HTML:
 
 def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
-    seen: dict[str, dict[str, Any]] = {}
-    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
-        data = record.data["collection"]
-        own = seen.setdefault(data["digest"], {"studies": set()})
-        own |= {name: value for name, value in data.items() if value is not None}  # not every record counts everything
-        own["studies"].add(record.study)
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
-        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))] for data in seen.values()
+        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
+        for data in recorded_collections()
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
@@ -379,7 +392,7 @@ def base_page() -> str:
         ["WordPiece pieces", recipe["vocabulary"]],
         ["training steps", recipe["training"]["steps"]],
         ["padded tokens a step", recipe["training"]["tokens_per_batch"]],
-        ["peak learning rate", f"{recipe['training']['learning_rate']:g}"],
+        ["peak learning rate", scientific(recipe["training"]["learning_rate"])],
         ["mask rate", f"{recipe['objective']['params']['rate']:g}"],
         ["precision", training["precision"]],
         ["wall time", spell_seconds(training["wall_seconds"])],

@@ -32,12 +32,13 @@ WHOLE = {"max_length": 8 * LONGEST, "title": "none"}
 
 
 class Sources(NamedTuple):
-    """What the data are made from: the tokens of a collection, their counts, importances and keyword weights."""
+    """What the data are made from: the tokens of a collection, their counts, importances (both ways) and keyword weights."""
 
     tokenizer: PreTrainedTokenizerFast
     store: TokenStore
     counts: NgramCounts
     importances: TokenValues
+    minseg: TokenValues
     weights: TokenValues
 
 
@@ -48,7 +49,7 @@ def pydocs_sources() -> Sources:
     store = TokenStore.open(cache.get(pipeline.passages()) / "store")
     importances = pipeline.importances()
     counts = NgramCounts.open(cache.get(importances.arguments["counts"]) / "counts")
-    made = (importances, pipeline.keyword_weights())
+    made = (importances, pipeline.importances(pmi="minseg"), pipeline.keyword_weights())
     values = (TokenValues.open(cache.get(one) / "values", store) for one in made)
     return Sources(load_tokenizer(recipe.base), store, counts, *values)
 
@@ -99,7 +100,8 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     """The data of the page as plain values.
 
     Returns:
-        `passages` (title and words, a word being its pieces, its count and its importance in nats), `pieces` of the
+        `passages` (title and words, a word being its pieces, its count and its importance in nats, as the paper has it and
+        with `pmi="minseg"`), `pieces` of the
         tokenizer and how often each is a whole word (`pieceCounts`), common `words` of several pieces with
         `wordCounts`, the `total` of words in the collection, and `stop` words.
     """
@@ -130,8 +132,9 @@ def _passage(sources: Sources, row: int) -> dict[str, Any]:
     pieces = [p.removeprefix("##") for p in sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0][inside])]
     starts = batch.word_start[0][inside].nonzero()[:, 0].tolist()
     counts, values = (1 / weights[0][inside]).round().int().tolist(), batch.values[0][inside].tolist()
+    least = sources.minseg.batch(np.array([row]), **WHOLE)[0][inside].tolist()
     spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
-    words = [[pieces[start:end], counts[start], round(values[start], 2)] for start, end in spans]
+    words = [[pieces[start:end], counts[start], round(values[start], 2), round(least[start], 2)] for start, end in spans]
     return {"title": " ".join("".join(word[0]) for word in words[:7]) + " …", "words": words}
 
 

@@ -1,18 +1,30 @@
-"""Sphinx extension: a number in prose that comes from a record.
+"""Sphinx extension: numbers in prose that come from records and papers, and which pages have records of an older recipe.
 
     {measured}`dpr_paq/table03; posts; R@1`                        a mean over queries and seeds, in percent
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact`       on one of several collections
+    {measured}`simlm/table03; SimLM; gigabytes`                    an amount in its own unit; a cosine as it is
+
+    {paper}`simlm/table5; SimLM; MRR@10`                   what a paper prints, from book/papers
+    {paper}`simlm/table5; SimLM minus BERT-base; MRR@10`   the difference of two rows
+    {older}`laptop`      the pages of which all records have an older recipe than that of their scale, with links
 
 Study, label and measure are those of the record; where none has them the build fails. A page is read again where a
 record of its studies has changed.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxRole
 
+from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.lab import SCALES, Record, load_records, recorded_folder
+from dr_lib.evaluation import load_paper, unit_of
+from dr_lib.evaluation.papers import number as number_of
+from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -34,7 +46,8 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     """The same of records that were read already."""
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(f"several collections for {cell!r}", where="{measured}", fix="Name one behind a fourth semicolon.")
-    return f"{100 * sum(record.measured.mean(measure) for record in records) / len(records):.1f}"
+    mean = sum(record.measured.mean(measure) for record in records) / len(records)
+    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:.1f}"  # s(p+, q): a cosine
 
 
 class Measured(SphinxRole):
@@ -48,7 +61,57 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
+def printed(cell: str) -> str:
+    """A number of a paper's table, or the difference of two rows; `InputError` where there is none of these names."""
+    table, rows, column = (part.strip() for part in cell.split(";"))
+    key, _, name = table.partition("/")
+    values = [number_of(load_paper(key).table(name).cell(row, column)) for row in rows.split(" minus ")]
+    if None in values:
+        raise InputError(f"no number in {cell!r}", where="{paper}", fix="Name a cell that holds one.")
+    return f"{values[0] - sum(values[1:]):.1f}"
+
+
+class Printed(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the number, whose paper the page then depends on."""
+        self.env.note_dependency(str(places.project_root() / "book" / "papers" / f"{self.text.partition('/')[0]}.yaml"))
+        return [nodes.inline("", printed(self.text), classes=["measured"])], []
+
+
+def older_studies(scale: str) -> list[str]:
+    """Studies without any record of the recipe that the scale has now; of a sweep one row has it."""
+    now, studies = of_today(recipe_at(scale).portable()), {}
+    for record in load_records(recorded_folder(scale)):
+        studies.setdefault(record.study, []).append(of_today(record.recipe))
+    return [study for study, recipes in studies.items() if now not in recipes]
+
+
+def of_today(recipe: Mapping[str, Any]) -> tuple[int, int]:
+    """What tells recipes of a scale apart, whatever a study varies: length of passages and steps of fine-tuning."""
+    return recipe["passage_length"], recipe["finetuning"]["steps"]
+
+
+class Older(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put links with the titles of the pages, or that there are none."""
+        for path in recorded_folder(self.text).glob("*.json"):  # a record that replaces another has another name
+            self.env.note_dependency(str(path))
+        pages = (str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in older_studies(self.text))
+        links: list[nodes.Node] = []
+        for page in dict.fromkeys(pages):
+            about = {"refdomain": "std", "reftype": "doc", "refdoc": self.env.docname, "refexplicit": False}
+            link = addnodes.pending_xref("", nodes.inline("", page), reftarget=f"/{page}", **about)
+            links += [nodes.Text("; " if links else ""), link]
+        return links or [nodes.Text("none")], []
+
+
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register it."""
+    """Register them."""
     app.add_role("measured", Measured())
+    app.add_role("paper", Printed())
+    app.add_role("older", Older())
     return {"parallel_read_safe": True, "parallel_write_safe": True}

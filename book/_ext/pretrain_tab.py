@@ -150,8 +150,8 @@ def measure() -> None:
     data, steps = tab_data(), [*range(0, STEPS + 1, EVERY)]
     encoder, decoder = SETTINGS["rates"]
     kinds = {
-        f"masked LM, {encoder:.0%}": (False, [encoder, encoder]),
-        f"bottleneck, {encoder:.0%} and {decoder:.0%}": (True, [encoder, decoder]),
+        f"masked LM, {100 * encoder:g} %": (False, [encoder, encoder]),
+        f"bottleneck, {100 * encoder:g} % and {100 * decoder:g} %": (True, [encoder, decoder]),
     }
     runs, seconds = [], 0.0
     with tempfile.TemporaryDirectory() as folder:

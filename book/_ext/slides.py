@@ -19,8 +19,8 @@ from teaching import load_plan
 
 PLACE = "teaching/slides.html"
 ARROW = (
-    '<svg width="0" height="0" aria-hidden="true"><marker id="arrow-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
-    ' markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></svg>'
+    '<svg width="0" height="0" style="position: absolute" aria-hidden="true"><marker id="arrow-tip" viewBox="0 0 8 8" refX="7"'
+    ' refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></svg>'
 )
 """What the style sheet puts at the end of a drawing's arrows; on pages each drawing brings its own."""
 VISUAL = "figure.dr-drawing, .dr-figure, .formula"
@@ -29,11 +29,13 @@ LONGEST = 260
 FORMULA = "\ue000"
 """Stands for a formula while a text is cut; no text has this sign."""
 LOOK = """
-html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; font: 1.6rem/1.4 "Book Text", serif; }
+html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; }
+html { font: clamp(1rem, 0.82rem + 0.97vw, 1.8rem)/1.4 "Book Text", serif; }
 body { margin: 0; }
 section { box-sizing: border-box; min-height: 100vh; padding: 4vh 7vw; scroll-snap-align: start; break-after: page; }
 section { display: flex; flex-direction: column; justify-content: center; }
-h1 { font-size: 3rem; line-height: 1.15; } h2 { font-size: 2.2rem; margin: 0 0 1rem; } p { max-width: 60rem; margin: 0.4rem 0; }
+h1 { font-size: clamp(1.8rem, 6vw, 3rem); line-height: 1.15; } h2 { font-size: clamp(1.4rem, 4.4vw, 2.2rem); margin: 0 0 1rem; }
+p { max-width: 60rem; margin: 0.4rem 0; }
 small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; } .dr-figure svg { max-height: 62vh; width: auto; }
 section > * { max-width: 100%; box-sizing: border-box; } section { overflow: hidden; }
 figcaption, .headerlink, .eqno { display: none !important; } nav a { margin-right: 1.5rem; }

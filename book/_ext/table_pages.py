@@ -1,7 +1,7 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
-Below the title and the question, on some pages after a prediction by the reader, come the claims of the paper with their
-verdicts, and the figure that leads the page (class `dr-leading`). Code is folded, save that of lessons and of a step by
+Below the title and the question come the claims of the paper with their verdicts, on some pages a prediction by the reader,
+and the figure that leads the page (class `dr-leading`). Code is folded, save that of lessons and of a step by
 hand; the parameters, and what papermill put in their place, become one folded cell. Links lead to the notebook as it ran
 and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to
 Binder.
@@ -20,7 +20,7 @@ from predictions import QUESTIONS, judged, load_questions, prediction_html, spel
 from sphinx.application import Sphinx
 
 from dr_lib import places
-from dr_lib.report import verdict_badge
+from dr_lib.report import NOT_YET, per_cent, verdict_badge
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -48,12 +48,12 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        figure, card = _taken(cells, LEADING), _taken(cells, CARD) if entries else ""
+        figure, card = _taken(cells, LEADING), _taken(cells, CARD, NOT_YET.data) if entries else ""
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
-        if prediction and (asked := QUESTION.fullmatch(about)):
-            about = f"{asked[1]}\n\n{prediction}\n\n{asked[2]}"
         parts = [about, claims_html(entries), figure, card, links, *rest[1:]]
+        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and verdicts stay in view, values wait for an answer
+            parts = [asked[1], parts[1], prediction, asked[2], *parts[2:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
     notebook["cells"] = cells
     return notebook
@@ -96,13 +96,13 @@ def _fold_code(cells: Sequence[Cell]) -> None:
             _tags(cell).append("hide-input")
 
 
-def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
-    """The first such part of the outputs, on one line, taken out of them."""
+def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
+    """The first such part of the outputs, on one line, taken out of them, where `instead` stands then."""
     for cell in cells:
         for output in cell.get("outputs", []):
             shown = "".join(output.get("data", {}).get("text/html", ""))
             if part := kind.search(shown):
-                output["data"]["text/html"] = shown.replace(part[0], "", 1)
+                output["data"]["text/html"] = shown.replace(part[0], instead, 1)
                 return part[0].replace("\n", "<br>")
     return ""
 
@@ -135,7 +135,7 @@ def _claim(entry: Entry, source: bool) -> str:
     badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
     leans = f" leans {html.escape(entry['leans'])}" if entry["state"] == "one seed" else ""
     about = f" <small>({html.escape(entry['source'])})</small>" if source else ""
-    return f"<li>{html.escape(entry['statement'])}{about} <span>{badge}{leans}</span></li>"
+    return f"<li>{html.escape(per_cent(entry['statement']))}{about} <span>{badge}{leans}</span></li>"
 
 
 def links_html(page: str, paper: str | None, repository: str = "") -> str:

@@ -25,11 +25,12 @@ def routes_page(plan: Plan) -> str:
     lines = ["# Three routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
-        lines += [f"## {route['name']}", "", route["for"], "", *table(["session", "page", "teach", "do", "question"])]
+        lines += [f"## {route['name']}", "", route["for"], "", *table(["session", "page", "teach", "do"])]
         for number, names in enumerate(route["sessions"], 1):
             for name in names:
                 unit = plan["units"][name]
-                lines.append(row([number if name == names[0] else "", page(unit), unit["teach"], unit["do"], unit["question"]]))
+                about = f"{page(unit)}<br>{unit['question']}"
+                lines.append(row([number if name == names[0] else "", about, unit["teach"], unit["do"]]))
         left = [page(unit) for name, unit in plan["units"].items() if name not in used]
         lines += ["", *([f"Left out: {', '.join(left)}.", ""] if left else [])]
     lines += ["## What each page teaches", "", *table(["page", "afterwards you can", "remember"])]
@@ -42,7 +43,8 @@ INTRODUCTION = (
     " built. *Teach* and *do* are minutes: talking through the page, and exercises at the reader's own machine. They are"
     " estimates. {doc}`/teaching/prerequisites` says what has to be known before.\n\n"
     "Two notebooks ask the class to find the bug, with tests as mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
-    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest of ten minutes a team.\n\n"
+    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest of ten processor"
+    " minutes a team.\n\n"
     'For the blackboard, the pages as <a href="slides.html">slides</a>: one file, without anything beside it.'
 )
 

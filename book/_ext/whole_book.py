@@ -1,10 +1,12 @@
 """Sphinx extension: where what other pages show of a page has changed, all pages are written again, not it alone.
 
 Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and its headings, labels
-and documented names are what links on other pages lead to, under those names. A role that no browser understands goes too.
+and documented names are what links on other pages lead to, under those names. A role that no browser understands goes too, and
+spaces before per cent signs do not break.
 """
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
@@ -29,10 +31,19 @@ def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return sorted(env.found_docs)
 
 
+CODE_OR_TAG = re.compile(r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]+>)", re.DOTALL)
+
+
+def unbroken(body: str) -> str:
+    """A page whose per cent signs stay in the line of their number; code stays as it is."""
+    parts = CODE_OR_TAG.split(body)
+    return "".join(part if number % 2 else re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", part) for number, part in enumerate(parts))
+
+
 def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[str, object], tree: object) -> None:
     """Docutils calls the bibliography a list and its entries something else, which a screen reader cannot join."""
     if isinstance(body := context.get("body"), str):
-        context["body"] = body.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+        context["body"] = unbroken(body).replace('<div role="list" class="citation-list">', '<div class="citation-list">')
 
 
 def setup(app: Sphinx) -> dict[str, object]:

@@ -22,6 +22,7 @@ JUDGEMENT = datasets.Features(
     {"query": datasets.Value("string"), "passage": datasets.Value("string"), "grade": datasets.Value("int64")}
 )
 Grades = dict[str, dict[str, int]]
+IDS_AT_ONCE = 1 << 18  # ids in one Arrow array where they have to be copied
 
 
 class Collection:
@@ -269,18 +270,14 @@ def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
     return rows[pc.index_in(wanted, value_set=distinct).to_numpy(zero_copy_only=False)]
 
 
-def id_chunks(passage_ids: Sequence[str], size: int = 1 << 18) -> list[pa.Array]:
-    """The ids of a collection as Arrow arrays; a dataset column without re-ordering is not copied.
-
-    Args:
-        passage_ids: a list of ids or the `id` column of a dataset.
-        size: ids in one array where they have to be copied.
-    """
+def id_chunks(passage_ids: Sequence[str]) -> list[pa.Array]:
+    """The ids of a collection (a list, or the `id` column of a dataset) as Arrow arrays; copied only where re-ordered."""
     source: Any = getattr(passage_ids, "source", None)
     if source is not None and getattr(source, "_indices", 0) is None:
         column = source.data.column(passage_ids.column_name)
         return [chunk.cast(pa.string()) for chunk in column.chunks]
-    return [pa.array(list(passage_ids[i : i + size]), pa.string()) for i in range(0, len(passage_ids), size)]
+    starts = range(0, len(passage_ids), IDS_AT_ONCE)
+    return [pa.array(list(passage_ids[start : start + IDS_AT_ONCE]), pa.string()) for start in starts]
 
 
 def judged_rows(

@@ -304,7 +304,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 """Measures of a whole set, `(predicted, actual) -> value`. scikit-learn has them too, 1 ms a call: 50 times as slow."""
 
 
-def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95) -> Interval:
+def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAWS) -> Interval:
     """A measure of one configuration and its bootstrap interval over rows and seeds.
 
     Such a measure is no mean over rows, so each resample of the rows is measured anew.
@@ -312,7 +312,7 @@ def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAW
     Args:
         runs: one per seed, with the columns "predicted" and "actual", of the same rows.
         name: a key of `MEASURES`.
-        draws, seed, level: as in `bootstrap_interval`.
+        draws: number of resamples.
 
     Raises:
         InputError: no run, or runs of different rows.
@@ -322,18 +322,16 @@ def measure_interval(runs: Sequence[Scores], name: str, *, draws: int = SET_DRAW
         >>> measure_interval([Scores(list("abcd"), rows)], "accuracy").mean
         0.75
     """
-    return interval_of(*difference_draws(runs, (), name, draws=draws, seed=seed), level)
+    return interval_of(*difference_draws(runs, (), name, draws=draws))
 
 
-def measure_difference(
-    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, level: float = 0.95
-) -> Interval:
+def measure_difference(first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS) -> Interval:
     """First minus second configuration, both measured on the same resampled rows."""
-    return interval_of(*difference_draws(first, second, name, draws=draws, seed=seed), level)
+    return interval_of(*difference_draws(first, second, name, draws=draws))
 
 
 def difference_draws(
-    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0
+    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS
 ) -> tuple[float, np.ndarray]:
     """First minus second configuration (or the first alone), and the same on resampled rows and over seeds `[draws]`."""
     columns = [(run.per_query("predicted"), run.per_query("actual")) for run in (*first, *second)]
@@ -343,7 +341,7 @@ def difference_draws(
     def values(rows: np.ndarray) -> list[float]:
         return [MEASURES[name](predicted[rows], actual[rows]) for predicted, actual in columns]
 
-    rng, rows = np.random.default_rng(seed), len(columns[0][1])
+    rng, rows = np.random.default_rng(0), len(columns[0][1])
     drawn = np.array([values(rng.integers(0, rows, rows)) for _ in range(draws)])
     whole = np.array(values(np.arange(rows)))
     sides = [slice(len(first)), slice(len(first), None)][: 2 if second else 1]

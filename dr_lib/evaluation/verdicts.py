@@ -373,7 +373,7 @@ class Case:
     second: float
 
 
-def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0) -> list[Case]:
+def flips(first: Scores, second: Scores, measure: str) -> list[Case]:
     """Queries that the first system misses and the second answers, the widest gap first.
 
     Chosen examples prove nothing, so the choice is made by a rule and the number of such queries is part of it. Call it
@@ -381,8 +381,7 @@ def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0
 
     Args:
         first, second: scores on the same queries, in any order.
-        measure: e.g. "MRR@10".
-        threshold: the first scores at most this, the second more.
+        measure: e.g. "MRR@10"; a query counts as answered where it is above 0.
 
     Returns:
         All such queries; equal gaps stay in the order of `first`.
@@ -396,6 +395,6 @@ def flips(first: Scores, second: Scores, measure: str, *, threshold: float = 0.0
         [Case(query_id='a', first=0.0, second=1.0)]
     """
     before, after = aligned([first, second], first, measure)
-    chosen = np.flatnonzero((before <= threshold) & (after > threshold))
+    chosen = np.flatnonzero((before <= 0) & (after > 0))
     order = chosen[np.argsort((before - after)[chosen], kind="stable")]
     return [Case(first.query_ids[row], float(before[row]), float(after[row])) for row in order]

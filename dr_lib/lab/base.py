@@ -24,7 +24,7 @@ from transformers import AutoConfig
 
 from dr_lib import collections, models, objectives, places, retrieval
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
@@ -171,8 +171,12 @@ def _open_sample(settings: CollectionSettings, fingerprint: object) -> Collectio
 @lru_cache(maxsize=8)
 def _open_checkpoint(place: str, name: str, _: object) -> Checkpoint:
     model = Data(place, model_digest(place))  # first: transformers tries for half a minute to reach a hub
-    config = AutoConfig.from_pretrained(place, trust_remote_code=False)
-    sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
+    try:
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        sizes = config.num_hidden_layers, config.hidden_size, config.vocab_size, config.max_position_embeddings
+    except (OSError, ValueError, KeyError, AttributeError) as error:  # also: it asks to run code of its own, or is no encoder
+        fix = 'Give a folder with the config.json of a BERT or ELECTRA, a hub name, or "embedded".'
+        raise InputError(f"its configuration cannot be used ({first_line(error)})", where=place, fix=fix) from error
     tokenizer = Data(place, tokenizer_digest(load_tokenizer(place)))
     pooling = pooling_of(Path(place))
     if fresh := pooling is not None and not has_head(Path(place)):

@@ -4,11 +4,12 @@ Page of the book: your_corpus. People's judgements are what is tested on whereve
 training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare` adds what is shown.
 """
 
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -23,14 +24,15 @@ from dr_lib.lab.generate import GeneratedQueries, generate_queries, question_col
 from dr_lib.lab.pipeline import TUNING, Pipeline
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import BM25, RATES, Study
+from dr_lib.lab.study import BM25, RATES, WORK, Study
 from dr_lib.models import PACKAGED, find_encoder
-from dr_lib.stages import Cache, Estimates, Stage, spell_seconds
+from dr_lib.stages import Cache, Estimates, Stage, TimeIsUpError, spell_seconds
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
 """What is compared of a larger collection where time is bounded."""
 MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8  # least of a batch and of a fine-tuning; most walks through the queries
+FOR_THE_PAGE = 0.1, 2.0  # share of the time, and at most so many minutes, that are left for export, answers and page
 Watching = Callable[[str, Sequence[Stage]], AbstractContextManager]
 
 
@@ -46,6 +48,7 @@ class Compared:
         trained: labels of the retrievers trained here.
         runs: label -> records, one a seed; "BM25" first.
         pending: labels and seeds that the time did not allow.
+        stopped: of those, what is begun, with how far it is: "1,250 of 2,000 steps of pre-training".
     """
 
     collection: Collection
@@ -55,6 +58,7 @@ class Compared:
     trained: list[str]
     runs: dict[str, list[Record]]
     pending: list[tuple[str, int]]
+    stopped: dict[tuple[str, int], str]
 
     def __repr__(self) -> str:
         means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
@@ -89,13 +93,16 @@ class Compared:
                 that comes with the book, trained on SQuAD, writes at once.
             per_passage: questions written about a passage; None: three, of a large collection one.
             seeds: of the trainings.
-            minutes: time for all of it; what does not fit is pending, and of a large collection a sample is compared.
+            minutes: time for all of it, with what is left for a page: what does not fit is stopped and pending, and the same
+                call goes on with it. Of a large collection a sample is compared. BM25 is, in any case.
             watching: `watching(title, stages)` is entered around what takes long; None shows a bar for the runs.
 
         Raises:
             InputError: something cannot be opened or run; said before anything is trained.
+            TimeIsUpError: not even the questions to test on could be written; the same call goes on.
         """
-        started = time.monotonic()
+        started, (share, most) = time.time(), FOR_THE_PAGE
+        bound = None if minutes is None else minutes - min(share * minutes, most)
         live_folder(scale)  # refuses what is no name of a scale now, not after the questions
         given, trained = sort_systems(systems)
         start = recipe_at(scale, recipe, place_of(collection))
@@ -103,6 +110,7 @@ class Compared:
         if minutes is not None and len(whole) > SAMPLE["passages"]:
             start = start.with_(**{f"collection__{name}": size for name, size in SAMPLE.items()})
         sample, cache = open_sample(start.collection), Cache(announce=print if watching is None else lambda line: None)
+        bounded, pending = cache.within(bound), []
         start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))
         splits, split = sample.splits if judgements else (), start.evaluation.split
         watch, generated = watching or (lambda title, stages: nullcontext()), None
@@ -110,17 +118,30 @@ class Compared:
             number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
             options = {"per_passage": number, "top_k": 100, "seed": 0}
             ahead = question_collection(start, questions_from, list(splits), **options)
-            with watch("writing questions", [ahead]):
-                generated = generate_queries(start, learn_from=questions_from, use_judgements=judgements, cache=cache, **options)
-            start = generated.recipe
-        recipes = rows(fitting(start) if trained else start, given, trained)
-        left = None if minutes is None else max(1.0, minutes - (time.monotonic() - started) / 60)  # BM25 in any case
-        study = Study(
-            f"your_corpus/{whole.name}", recipes, seeds, scale=scale, minutes=left, cache=cache, progress=watching is None
-        )
+            with watch("writing questions", [ahead]), suppress(TimeIsUpError):
+                options |= {"learn_from": questions_from, "use_judgements": judgements}
+                generated = generate_queries(start, cache=bounded, **options)
+                start = generated.recipe
+            if not generated:
+                if split not in splits:
+                    problem = "time is up, and the questions to compare by are not all written"
+                    raise TimeIsUpError(f"{problem}: the same command goes on, or give it more minutes")
+                # What people have judged is enough to compare what needs no training.
+                pending, trained = [(name, seed) for seed in seeds for name in trained], []
+        recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
+        options = {"scale": scale, "cache": cache, "progress": watching is None}
+        study = Study(study_name(whole), recipes, seeds, **options)
         with watch("comparing", [Pipeline(run.recipe).evaluation for run in study.planned]):
+            Study(study.name, {BM25: recipes[BM25]}, seeds, **options).run()
+            study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
             result = study.run()
-        return cls(whole, start, generated, given, trained, result.runs(), result.pending)
+        pending, stopped = result.pending + pending, result.stopped
+        return cls(whole, start, generated, given, trained, result.runs(), pending, stopped)
+
+    @property
+    def study(self) -> str:
+        """The name that its records bear."""
+        return study_name(self.collection)
 
     @property
     def measure(self) -> str:
@@ -175,6 +196,11 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
     return given, trained
 
 
+def study_name(collection: Collection) -> str:
+    """What the comparisons on a collection are called: two folders of one name, or one that was changed, are two studies."""
+    return f"your_corpus/{collection.name}-{collection.digest[:6]}"
+
+
 def place_of(collection: Collection | str | Path) -> str:
     """What a recipe calls a collection."""
     if isinstance(collection, Collection):
@@ -203,12 +229,15 @@ def fitting(recipe: Recipe) -> Recipe:
     return recipe.with_(finetuning__batch_queries=batch, finetuning__steps=steps)
 
 
-def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str]) -> dict[str, Recipe]:
-    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last trained retriever."""
+def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged: Sequence[str]) -> dict[str, Recipe]:
+    """Label -> recipe: BM25, each system, and BM25 fused with the encoders, else with the last trained retriever.
+
+    A weight is chosen by queries of people alone: of the generated ones BM25 has found every passage, and would get all.
+    """
     alone = {label: start.with_(retriever=name) for label, name in given.items()}
     alone |= {name: start.with_(objective=name) for name in trained}
     collection, split = open_sample(start.collection), start.evaluation.split
-    tuned = TUNING in collection.splits and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
+    tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
     fused = {
         f"{BM25} + {label}, by {way}": alone[label].with_(evaluation__fusion=way)
         for label in [*given] or trained[-1:]  # chosen before anything is measured
@@ -224,7 +253,7 @@ class Progress:
     """One line on a terminal while stages are built: time so far, what is being built, time left.
 
     Args:
-        minutes: the bound, which is never exceeded by what is said to be left.
+        minutes: the bound: what is left is never said to be more.
         out: the terminal; elsewhere each stage gets a line.
     """
 
@@ -259,13 +288,14 @@ class Progress:
             unknown = any(expected[one.key] is None for one in missing if one.cost > 0)
             left = sum(expected[one.key] or 0.0 for one in missing)
             left -= min(now - since, expected[current.key] or 0.0) if current in missing else 0.0
-            if self.deadline is not None:
-                left = min(left, max(0.0, self.deadline - now))
+            most = math.inf if self.deadline is None else max(0.0, self.deadline - now)
             if live or fresh:
-                what = current.kind.replace("_", " ") if current else "reading"
+                what = WORK.get(current.kind, current.kind.replace("_", " ")) if current else "reading"
                 steps = f"{len(stages) - len(missing)} of {len(stages)} steps"
-                least = "more than" if unknown else "about"
-                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {least} {spell_seconds(left)} left"
+                about = f"more than {spell_seconds(left)} left" if unknown else f"about {spell_seconds(left)} left"
+                if left > most or (unknown and most < math.inf):
+                    about = f"at most {spell_seconds(most)} left"
+                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {about}"
                 print(f"\r{line:<79.79}" if live else line, end="" if live else "\n", file=self.out, flush=True)
         if live:
             print(f"\r{'':<79}\r", end="", file=self.out, flush=True)

@@ -183,7 +183,7 @@ class Pipeline:
             return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
         lists = [self.recipe.mining, *([self.recipe.negatives] if self.recipe.mining.with_bm25 else [])]
         listed = self.recipe.distillation.teacher_negatives or sum(one.depth + one.random_negatives for one in lists)
-        texts, pairs = self._tokens_for_scorer("train", self.collection), 1 + listed
+        texts, pairs = self._tokens_for_scoring("train", self.collection, self.recipe.reranking.by), 1 + listed
         made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
@@ -297,9 +297,10 @@ class Pipeline:
 
     def reranked(self, run: Stage, split: str, where: Collection, *, rest: bool = True) -> Stage:
         """A run with its first passages in the re-ranker's order, the others below or left out."""
-        texts, depth = self._tokens_for_scorer(split, where), self.recipe.reranking.depth
-        made = retrieval.reranked(run, self.scorer, *texts, depth=depth, rest=rest)
-        return made.costs(self.scoring_work(depth * len(where.qrels(split))))
+        options = self.recipe.reranking
+        texts = self._tokens_for_scoring(split, where, options.by)
+        made = retrieval.reranked(run, self.scorer, *texts, depth=options.depth, rest=rest)
+        return made.costs(self.scoring_work(options.depth * len(where.qrels(split))))
 
     # Cross-encoders -------------------------------------------------------------------------------------------------
 
@@ -324,16 +325,13 @@ class Pipeline:
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
         return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
 
-    def _tokens_for_scoring(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
-        """Queries and passages in the cross-encoder's tokens: the base model's where both tokenizers agree."""
-        by = self.base if self.reader.tokenizer == self.base.tokenizer else self.reader
-        return self.queries(split, collection, by), self.passages(collection, by)
+    def _tokens_for_scoring(self, split: str, collection: Collection, other: str | None = None) -> tuple[Stage, Stage]:
+        """Queries and passages in the cross-encoder's tokens; the base model's where both tokenizers agree.
 
-    def _tokens_for_scorer(self, split: str, collection: Collection) -> tuple[Stage, Stage]:
-        """Queries and passages in the tokens of what re-ranks: late interaction starts from the base model."""
-        if self.recipe.reranking.by:
-            return self.queries(split, collection), self.passages(collection)
-        return self._tokens_for_scoring(split, collection)
+        What scores in its place (`other`, as in `reranking.by`) starts from the base model.
+        """
+        by = self.base if other or self.reader.tokenizer == self.base.tokenizer else self.reader
+        return self.queries(split, collection, by), self.passages(collection, by)
 
     def scoring_work(self, pairs: int) -> float:
         """Operations needed to score this many pairs."""

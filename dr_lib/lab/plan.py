@@ -130,7 +130,7 @@ def _typical(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
     return tuple(float(np.median(own or [other])) for own, other in ((noise, SEED_NOISE), (spread, SPREAD), (error, ERROR)))
 
 
-def chance(found: Verdict, seeds: int, typical: tuple[float, float, float], level: float = 0.95) -> float:
+def chance(found: Verdict, seeds: int, typical: tuple[float, float, float]) -> float:
     """The chance that a claim is held or reversed once each of its rows has so many seeds.
 
     The estimate of a difference moves as its noise from seed to seed shrinks from what it is to what it will be; a
@@ -138,7 +138,7 @@ def chance(found: Verdict, seeds: int, typical: tuple[float, float, float], leve
     """
     noise, spread, error = typical
     noise = 2 * (found.seed_noise or noise) ** 2
-    had, reach = max(found.fewest_seeds, 1), norm.ppf(1 - (1 - level) / 2 / max(found.comparisons, 1))
+    had, reach = max(found.fewest_seeds, 1), norm.ppf(1 - 0.05 / 2 / max(found.comparisons, 1))
     pairs = [(one.interval.mean, one.detectable / POWER, noise * max(1 / had - 1 / seeds, 0)) for one in found.pairs]
     pairs += [(0.0, error, spread**2 + noise / seeds)] * max(found.comparisons - len(found.pairs), not found.pairs)
     held = reversed_ = 1.0

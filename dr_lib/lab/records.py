@@ -1,21 +1,24 @@
 """Records: one JSON file per run, the source of every recorded number on a page.
 
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
-score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Those of the
-book share the ids of their queries, which lie once for each collection and split in the folder `ids` beside the scales.
+score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Scores and
+curves are compressed in its file, nothing rounded. The records of the book share the ids of their queries, which lie once
+for each collection and split in the folder `ids` beside the scales.
 """
 
+import base64
 import json
+import lzma
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -46,7 +49,8 @@ class Record(Settings):
         code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of the pre-training
             method and of a distillation. {} in records from before keys held the code.
         data: collection name and digest, sizes, base model, tokenizer.
-        scores: `Scores.to_dict()`, the value of every query by measure, compressed.
+        scores: the value of every query by measure, as `pack_scores` gives it; given as `Scores.to_dict()` has it, the form
+            of earlier records, it is packed anew.
         means: measure -> mean over queries.
         training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak memory, seconds.
         seconds: stage kind -> wall seconds it took when it was built.
@@ -75,6 +79,17 @@ class Record(Settings):
     commit: dict[str, str | bool | None]
     created: str
 
+    @field_validator("scores")
+    @classmethod
+    def _packed(cls, scores: dict[str, Any]) -> dict[str, Any]:
+        return pack_scores(Scores.from_dict(scores)) if "values" in scores else scores
+
+    @field_validator("training")
+    @classmethod
+    def _with_curves(cls, training: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        packed = {name: log["curve"] for name, log in training.items() if isinstance(log.get("curve"), str)}
+        return training | {name: training[name] | {"curve": json.loads(_expand(text))} for name, text in packed.items()}
+
     @model_validator(mode="after")
     def _consistent(self) -> "Record":
         if json_digest(self.recipe) != self.recipe_digest:
@@ -94,7 +109,7 @@ class Record(Settings):
     @cached_property
     def measured(self) -> Scores:
         """The score of every query by measure."""
-        return Scores.from_dict(self.scores, where=self.file_name)
+        return unpack_scores(self.scores, where=self.file_name)
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -124,6 +139,9 @@ class Record(Settings):
             if not (ids / name).is_file():
                 write_json(ids / name, {"queries": self.scores["queries"]})
             content["scores"]["queries"] = name
+        for log in content["training"].values():
+            if "curve" in log:
+                log["curve"] = _compress(json.dumps(log["curve"]).encode())
         text = json.dumps(sealed(content), indent=1, sort_keys=True, ensure_ascii=False)
         # A list of numbers, such as a curve, on one line: one number a line doubled the size of a record.
         write_text(path, re.sub(r'\[[^]["{}]+\]', lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
@@ -149,6 +167,47 @@ def load_record(path: Path) -> Record:
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
         raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
     return record
+
+
+def pack_scores(scores: Scores) -> dict[str, Any]:
+    """Plain values for JSON: ids, names of measures, and all values compressed together, each as it is.
+
+    Most queries share their values with many others (a rank decides all of MRR, recall and nDCG). So the distinct rows of
+    values are kept, `[measures, distinct]` float32, and for each query the number of its row: the lowest byte of every
+    query's number first, then the next, because bytes of one kind compress well.
+    """
+    values = np.array([*scores.values.values()], "<f4")
+    distinct, rows = np.unique(values, axis=1, return_inverse=True)
+    planes = rows.astype("<u4").view(np.uint8).reshape(-1, 4).T
+    packed = _compress(distinct.tobytes() + planes.tobytes())
+    ids = Scores(scores.query_ids, {}).to_dict()["queries"]
+    return {"queries": ids, "measures": [*scores.values], "packed": packed}
+
+
+def unpack_scores(packed: Mapping[str, Any], where: object = "scores") -> Scores:
+    """The inverse of `pack_scores`; what cannot be unpacked raises `InputError`."""
+    query_ids = Scores.from_dict({"queries": packed.get("queries"), "values": {}}, where).query_ids
+    try:
+        content, measures = _expand(packed["packed"]), packed["measures"]
+        split = len(content) - 4 * len(query_ids)
+        rows = np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
+        distinct = np.frombuffer(content[:split], "<f4").reshape(len(measures), -1)
+        return Scores(query_ids, dict(zip(measures, distinct[:, rows], strict=True)))
+    except InputError as error:
+        raise InputError(error.problem, where=where, fix=error.fix) from None
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
+
+
+def _compress(content: bytes) -> str:
+    return base64.b85encode(lzma.compress(content)).decode()
+
+
+def _expand(text: str) -> bytes:
+    try:
+        return lzma.decompress(base64.b85decode(text))
+    except (TypeError, lzma.LZMAError) as error:
+        raise ValueError(f"cannot be unpacked: {error}") from None
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:

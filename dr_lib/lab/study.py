@@ -1,7 +1,7 @@
 """A study: labelled recipes times seeds, run one after the other or side by side, within a time budget.
 
 Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that fails does not
-lose the others; runs beyond the budget are listed, and the next call continues with them.
+lose the others. When the time is up, what is under way is stopped and what is left is listed: the next call goes on.
 """
 
 import time
@@ -23,13 +23,15 @@ from dr_lib.lab.cluster import COUNTED, TURNS, cluster_of_environment
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import TRAINED, Record, commit, live_folder, load_records, training_log
-from dr_lib.stages import Cache, Data, Estimates, Stage, now, spell_seconds
-from dr_lib.training import machine
+from dr_lib.stages import Cache, Data, Estimates, Stage, TimeIsUpError, now, spell_seconds
+from dr_lib.training import TrainLog, machine
 
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
 # Kind -> units of its cost a second, to plan by until this machine has finished one of the kind
 RATES = dict.fromkeys([*COUNTED, "question_generator"], SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
 BM25 = "BM25"
+WORK = {"pretrained": "pre-training", "retriever": "fine-tuning", "vectors": "encoding", "given_vectors": "encoding"}
+"""What kinds of stages do, in words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,8 @@ def execute(run: Run, cache: Cache) -> Record:
         if name in stages and "log.json" in (files := manifests[name]["files"]):
             cache.check(folder := cache.folder(stages[name]))  # unread so far if what rests on it was there already
             weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
-            trainings[name] = training_log(folder / "log.json") | {"weights": weights}
+            spent = {"processor_seconds": manifests[name].get("processor_seconds")}  # of the last part, if it was resumed
+            trainings[name] = training_log(folder / "log.json") | spent | {"weights": weights}
     seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
     code = {one.kind: one.code for one in stages.values()}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
@@ -161,11 +164,13 @@ class StudyResult:
     Attributes:
         records: label -> seed -> record.
         pending: labels and seeds that the time budget did not allow.
+        stopped: of those, what is begun, with how far it is: "1,250 of 2,000 steps of pre-training".
         failures: labels and seeds with the error that ended them.
     """
 
     records: dict[str, dict[int, Record]] = field(default_factory=dict)
     pending: list[tuple[str, int]] = field(default_factory=list)
+    stopped: dict[tuple[str, int], str] = field(default_factory=dict)
     failures: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def runs(self) -> dict[str, list[Record]]:
@@ -192,7 +197,10 @@ class InThisProcess(Executor):
     def submit(self, fn: Any, /, *args: object, **kwargs: object) -> Future:
         """Call `fn` now; the future returned is done."""
         future: Future = Future()
-        future.set_result(fn(*args, **kwargs))
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except TimeIsUpError as error:
+            future.set_exception(error)
         return future
 
 
@@ -204,7 +212,10 @@ class Study:
         recipes: label -> recipe; the labels are the paper's names of the rows.
         seeds: seeds to run each recipe with; the first seed of all recipes comes before the second of any.
         scale: name of the scale, for the records.
-        minutes: time budget of one call of `run`; None for no limit.
+        minutes: time budget of one call of `run`; None for no limit. Runs that fit by earlier durations come first; what
+            then is under way when the time is up is stopped, a training with a checkpoint of its last step, encoding
+            and writing with what they have; other stages begin anew. On Dask's workers and on Windows a stage other
+            than a training is finished first.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or `lab.Cluster` for machines;
             None takes the cluster that `DR_CLUSTER` names, else runs one after the other in this process.
         cache: where stages are kept.
@@ -241,7 +252,7 @@ class Study:
             InputError: a recipe cannot be run (before anything has started).
             StudyError: a run failed; its `result` has the others.
         """
-        deadline = time.monotonic() + 60 * self.minutes if self.minutes is not None else None
+        cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {(one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records}
         result, waiting = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
@@ -252,45 +263,53 @@ class Study:
         if waiting:
             self._announce([*waiting.values()])
         under_way: dict[Future, Run] = {}
+        interrupted: list[Run] = []
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
-                while len(under_way) < self.at_once and (run := self._next(waiting, deadline, bool(under_way))):
+                while len(under_way) < self.at_once and (run := self._next(waiting, cache.stop_at, bool(under_way))):
                     left = self._expect([*waiting.values()])
                     bar.set_postfix_str(f"{run.name}, {f'{left} left' if left else 'time unknown yet'}")
                     del waiting[run]
-                    under_way[self._submit(run)] = run
+                    under_way[self._submit(run, cache)] = run
                 if not under_way:
                     break
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     run = under_way.pop(future)
                     try:
                         record = future.result()
+                    except TimeIsUpError:
+                        interrupted.append(run)
+                        continue
                     except Exception as error:
                         result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
                     else:
                         record.save(self.folder)
                         result.records.setdefault(run.label, {})[record.seed] = record
                     bar.update()
-        result.pending = [(run.label, run.recipe.seed) for run in waiting]
-        if waiting:
-            need = self._expect([*waiting.values()])
-            names = ", ".join(run.name for run in waiting)
-            told = f"{len(waiting)} runs pending for lack of time{f'; they need {need}' if need else ''}"
+        left = {run: Pipeline(run.recipe).evaluation for run in self.planned if run in waiting or run in interrupted}
+        result.pending = [(run.label, run.recipe.seed) for run in left]
+        begun = {run: how_far(end, self.cache) for run, end in left.items()}
+        result.stopped = {(run.label, run.recipe.seed): far for run, far in begun.items() if far}
+        if left:
+            need = self._expect([*left.values()])
+            names = ", ".join(f"{run.name}{far and f', stopped after {far}'}" for run, far in begun.items())
+            told = f"{len(left)} runs pending for lack of time{f'; they need {need}' if need else ''}"
             tqdm.write(f"{self.name}: {told}: {names}")
         if result.failures:
             raise StudyError(result)
         return result
 
-    def _next(self, waiting: Mapping[Run, Stage], deadline: float | None, busy: bool) -> Run | None:
-        """The first run that fits what is left of the budget; while durations are unknown, one run at a time."""
-        if not waiting or deadline is None:
+    def _next(self, waiting: Mapping[Run, Stage], stop_at: float | None, busy: bool) -> Run | None:
+        """The first run that fits what is left of the budget; where none does and none is under way, the first of all."""
+        if not waiting or stop_at is None:
             return next(iter(waiting), None)
-        left, estimates = deadline - time.monotonic(), Estimates(self.cache.manifests(), RATES)
+        left, estimates = stop_at - time.time(), Estimates(self.cache.manifests(), RATES)
         for run, end in waiting.items():
             expected = estimates.remaining([end], self.cache)
-            if (left > 0 and not busy) if expected is None else expected <= left:
+            if left > 0 and expected is not None and expected <= left:
                 return run
-        return None
+        # One that will be stopped is nearer its end the next time: left alone, what takes longer than a budget were never done.
+        return next(iter(waiting)) if left > 0 and not busy else None
 
     def _expect(self, ends: Sequence[Stage]) -> str:
         """How long some runs will take together, in words; empty if unknown."""
@@ -303,14 +322,26 @@ class Study:
         here = f"; {need} here, judging by earlier stages" if (need := self._expect(ends)) else ""
         tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")
 
-    def _submit(self, run: Run) -> Future:
+    def _submit(self, run: Run, cache: Cache) -> Future:
         """The future of a run; one that has failed where it cannot even be begun, so that what the others leave is kept."""
         try:
-            return self.executor.submit(execute, run, self.cache)
+            return self.executor.submit(execute, run, cache)
         except Exception as error:
             failed: Future = Future()
             failed.set_exception(error)
             return failed
+
+
+def how_far(end: Stage, cache: Cache) -> str:
+    """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty where nothing is."""
+    for one in cache.missing([end]):
+        work, draft = WORK.get(one.kind, one.kind.replace("_", " ")), cache.draft(one)
+        if (draft / "log.json").is_file():
+            log = TrainLog.load(draft / "log.json")
+            return f"{log.step:,} of {log.steps:,} steps of {work}"
+        if one.resumable and draft.is_dir():
+            return f"part of the {work}"
+    return ""
 
 
 # Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------

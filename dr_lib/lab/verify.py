@@ -22,18 +22,17 @@ GOOD = ("equal", "equivalent")
 """Outcomes that confirm a record."""
 
 
-def verify(
-    path: Path, *, margin: float = 0.02, collection: str | None = None, to: Path | None = None, cache: Cache | None = None
-) -> dict[str, Any]:
+def verify(path: Path, *, margin: float = 0.02, collection: str | None = None, to: Path | None = None) -> dict[str, Any]:
     """Rebuild a run and certify how it compares with its record.
+
+    Everything is built anew in a folder of its own, so that nothing that is there is trusted; a run that was stopped goes
+    on from it.
 
     Args:
         path: the record.
         margin: the largest difference of a mean that counts as none (0.02 is two points of a hundred).
         collection: place of the collection, where it is not found by its name.
         to: folder for the certificate, default `certificates` in the cache; those of the book lie in book/certificates.
-        cache: where everything is built anew; default a folder of its own, so that nothing that is there is trusted. A
-            run that was stopped goes on from it.
 
     Returns:
         The certificate, as `compare` gives it with machine, versions, commit and time; it holds no name or path.
@@ -46,7 +45,7 @@ def verify(
     if collection:
         recipe = recipe.with_(collection=collection)
     check_sources(record, data_facts(Pipeline(recipe)))
-    cache = cache or Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
+    cache = Cache(places.cache_root() / "rebuilt" / Path(record.file_name).stem)
     rebuilt = execute(Run(record.study, record.label, record.scale, recipe), cache)
     facts = rebuilt.model_dump(include={"machine", "versions", "commit", "created"})
     certificate = compare(record, rebuilt, margin) | facts | {"seconds": round(sum(rebuilt.seconds.values()), 1)}

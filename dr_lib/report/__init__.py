@@ -1,8 +1,8 @@
 """From records to what people see: tables, figures and models with their cards, readable in light and dark, without network."""
 
-from dr_lib.report.comparison import Comparison, notice
+from dr_lib.report.comparison import NOT_YET, Comparison, notice
 from dr_lib.report.export import card, export
-from dr_lib.report.figures import Palette, Series, curves, intervals, logged, named, show, slopes, tick, training_curves
+from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, named, show, slopes, tick, training_curves
 from dr_lib.report.findings import Advice, advice, findings, next_steps
 from dr_lib.report.measured import (
     corrected_tests,
@@ -13,6 +13,7 @@ from dr_lib.report.measured import (
     presentable,
     recorded,
     recorded_by_collection,
+    recorded_collections,
     recorded_studies,
 )
 from dr_lib.report.own_corpus import Compared
@@ -24,6 +25,8 @@ from dr_lib.report.tables import (
     flips_table,
     folded,
     interval_cell,
+    per_cent,
+    scientific,
     search_table,
     search_text,
     spell,

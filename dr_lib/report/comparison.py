@@ -15,7 +15,7 @@ from dr_lib.lab import Record, answer
 from dr_lib.places import notebook_of
 from dr_lib.report.figures import Series, intervals, named, slopes
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable, recorded
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, spell_data, table, verdict_badge
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, per_cent, spell_data, table, verdict_badge
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -23,6 +23,8 @@ RECORDS = "../../book/records"
 TIMED = "methods/equal-budgets"
 """Study of one run a method, whose times say what a run costs."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
+NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page says what it costs.</p>')
+"""In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
 
 class Comparison:
@@ -35,6 +37,7 @@ class Comparison:
         paper: label -> the paper's own value, in percent; cells without a number are left out.
         paper_measure: the paper's name for its measure, if it is not ours.
         records: in place of the study's own records.
+        called: the word for this machine's runs.
 
     Attributes:
         recorded, live: what is shown; smoke runs are not.
@@ -50,14 +53,15 @@ class Comparison:
         paper: Mapping[str, object] | None = None,
         paper_measure: str = "",
         records: Runs | None = None,
+        called: str = "live",
     ):
         self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
         self.paper = {label: float(cell) for label, cell in (paper or {}).items() if isinstance(cell, int | float)}
         self.recorded = recorded(study) if records is None else records
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
-        self._sources = {name: runs for name, runs in (("recorded", self.recorded), ("live", self.live)) if runs}
-        self.source = "recorded" if self.recorded else "live"
+        self._sources = {name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs}
+        self.source = "recorded" if self.recorded else called
         other = self.paper and self.paper_measure != measure  # then every column names its own measure
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
@@ -99,7 +103,7 @@ class Comparison:
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
         for name, runs in self._sources.items():
             points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
-            series.append(Series(name, name, points, f"{self.measure}, %"))
+            series.append(Series(name, "recorded" if runs is self.recorded else "live", points, f"{self.measure}, %"))
         order = slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels) if self.runs else HTML("")
         alt = f"Values by {rows}. {_in_words(series)}"
         return HTML(order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data)
@@ -148,7 +152,7 @@ class Comparison:
         points = {label: interval for (label, _), interval in found.items()}
         series = [
             Series("paper", "paper", exact, f"points of {self.paper_measure}"),
-            Series(self.source, self.source, points, f"points of {self.measure}"),
+            Series(self.source, "recorded" if self.recorded else "live", points, f"points of {self.measure}"),
         ]
         rows = f"minus {named(reference)}"
         return intervals(series, others, zero=True, rows=rows, alt=f"Differences, {rows}. {_in_words(series)}")
@@ -164,23 +168,23 @@ class Comparison:
         for claim in claims:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
-            statement = Markup(f"{html.escape(claim.statement)}<br><code>{html.escape(claim.id)}</code>")
+            statement = Markup(f"{html.escape(per_cent(claim.statement))}<br><code>{html.escape(claim.id)}</code>")
             word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
             data = f"Measured: {spell_data({'': records})}." if records else ""
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            note = " ".join(filter(None, [found.note, data, lacks and f"Stand-in: {lacks}"]))
+            note = " ".join(filter(None, [per_cent(found.note), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
         return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
 
 
 def _pair(pair: PairResult, word: str) -> str:
-    """One pair with its paired difference: ``30% / 50% over 30% / 100%: +1.2 [+0.5, +1.9], leans held``."""
+    """One pair with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``."""
     times, unit = unit_of(pair.measure)
     mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
-    amount = f" {unit}" if times == 1 else ""
-    return f'<span class="pair">{html.escape(pair.said)}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
+    amount, said = f" {unit}" if times == 1 else "", html.escape(per_cent(pair.said))
+    return f'<span class="pair">{said}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
 
 
 def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "", *, trained: bool = True) -> HTML:

@@ -2,8 +2,9 @@
 
 A figure is an SVG drawing inside the page. Its colours are variables that the page's style sheet sets, with the light
 ones where none is set, as in a plain notebook; its text is text, in the page's font. Colours stay apart for readers with
-colour-vision deficiency and print well. A figure is made without pyplot; axes of one unit are shared, and legends are
-beside the curves.
+colour-vision deficiency and print well. A figure is made without pyplot; axes of one unit are shared.
+
+Every figure is as narrow as a phone (`WIDTH`) and is drawn once: names stand above their points, legends below the curves.
 """
 
 import html
@@ -22,7 +23,9 @@ from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
+from dr_lib.report.tables import per_cent
 
+FUSED = "BM25 + "
 NAMES = {
     "none": "no pre-training",
     "mlm": "masked LM",
@@ -43,6 +46,8 @@ NAMES = {
     "pair": "PAIR",
 }
 """What a page calls a method in place of its code word."""
+OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
+"""The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit pair",
@@ -50,7 +55,9 @@ FAMILIES = {
     "no pre-training": "none nopretraining bertbase bert bm25",
 }
 """Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""
-PANELS_A_ROW = 3
+WIDTH = 5.4
+"""Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
+PANELS_A_ROW = 2
 
 
 class Palette(NamedTuple):
@@ -81,21 +88,25 @@ PALETTE = Palette("#24292f", "#d8dee4", "#6e7781", SERIES)
 VARIABLES = dict(zip([*PALETTE[:3], *SERIES], ["text", "grid", "paper", *(f"series-{n}" for n in range(1, 9))], strict=True))
 """Colour -> the variable ``--dr-figure-...`` that a style sheet may set instead; book/_static/book.css does for dark pages."""
 LOOK = {"axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False}
-LOOK |= {"font.size": 10, "font.family": "sans-serif", "axes.titlesize": 10, "axes.titlelocation": "left"}
-LOOK |= {"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False, "legend.fontsize": 9}
+LOOK |= {"font.size": 13, "font.family": "sans-serif", "axes.titlesize": 13, "axes.titlelocation": "left"}
+LOOK |= {"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False, "legend.fontsize": 12}
 LOOK |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), PALETTE.text)
 LOOK |= dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), PALETTE.grid)
 LOOK |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none") | {"svg.fonttype": "none"}
 
 
 def named(label: str) -> str:
-    """A label as a page shows it: a method's code word is replaced by its name.
+    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its name.
 
     Example:
-        >>> named("encdec_mlm"), named("30% / 50%")
-        ('Enc-Dec MLM', '30% / 50%')
+        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
+        ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
+        >>> named("BM25 + simlm, by rank")
+        'BM25 + SimLM, by rank'
     """
-    return NAMES.get(label, label)
+    joined = FUSED if label.startswith(FUSED) else ""
+    word, comma, rest = label.removeprefix(joined).partition(", ")
+    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest)
 
 
 def family(label: str) -> str | None:
@@ -167,17 +178,21 @@ class Series:
 def intervals(
     series: Sequence[Series], labels: Sequence[str], *, alt: str, zero: bool = False, rows: str = "", leading: bool = False
 ) -> HTML:
-    """Points with 95 % intervals: one panel per source, one line per configuration, colours by family where there are some.
+    """Points with 95 % intervals: one panel per source, one line per configuration, its name above it.
+
+    Colours are by family where the configurations are of several.
 
     Args:
         series: what to draw; a source without any point gets no panel, without any source there is no figure.
-        labels: the configurations from top to bottom.
+        labels: the configurations from top to bottom; one without any point gets no line.
         alt: the figure in words.
         zero: draw a line at zero (for differences).
-        rows: what the lines are, written beside the first panel.
+        rows: what the lines are, written above the panels.
         leading: as of `show`.
     """
     filled = [one for one in series if one.points]
+    labels = [label for label in labels if any(label in one.points for one in filled)]
+    places = {label: len(labels) - 1 - number for number, label in enumerate(labels)}
     kinds = set(map(family, labels))
     families = [name for name in FAMILIES if name in kinds]
     by_family = len(families) > 1 and None not in kinds
@@ -185,28 +200,31 @@ def intervals(
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(7.2, 0.9 + 0.3 * len(labels)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.2 + 0.52 * len(labels)), layout="constrained")
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
         colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"no pre-training": palette.paper}
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
                 colour = colours[family(label)] if by_family else getattr(palette, one.role)
-                place = len(labels) - 1 - list(labels).index(label)
-                axes.plot([point.low, point.high], [place] * 2, color=colour, linewidth=2, alpha=0.6)
-                axes.plot(point.mean, place, "o", color=colour, markersize=6)
-            if zero:
-                axes.axvline(0, color=palette.text, linewidth=0.8)
-            axes.set(title=one.name, xlabel=one.unit, ylim=(-0.6, len(labels) - 0.4))
-            axes.set_yticks(range(len(labels)), [tick(label) for label in reversed(labels)])
-            axes.grid(visible=False, axis="y")
+                axes.plot([point.low, point.high], [places[label]] * 2, color=colour, linewidth=2.5, alpha=0.6)
+                axes.plot(point.mean, places[label], "o", color=colour, markersize=8)
+            if zero:  # beside the points only: the names stay readable
+                at = np.array([*places.values()])
+                axes.vlines(np.zeros(len(labels)), at - 0.3, at + 0.18, palette.text, linewidth=0.8)
+            axes.set(title=one.name, xlabel=one.unit, ylim=(-0.4, len(labels) - 0.1), yticks=[])
+            axes.spines["left"].set_visible(False)
+            axes.locator_params(axis="x", nbins=8 // len(filled))
             first = next(panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit)
             if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
-        panels[0].set_ylabel(rows)
+        for label, place in places.items():  # the names go over the panels that follow
+            name = panels[0].text(0, place + 0.3, tick(label), transform=panels[0].get_yaxis_transform(), va="baseline")
+            name.set_in_layout(False)
+        figure.suptitle(rows, x=0.01, ha="left", style="italic", size=13)
         if by_family:
             dots = [Line2D([], [], marker="o", linestyle="", color=colours[name]) for name in families]
-            figure.legend(dots, families, loc="outside lower center", ncols=2)
+            figure.legend(dots, families, loc="outside lower center", ncols=2, handletextpad=0)
         return figure
 
     return show(draw, alt, leading=leading)
@@ -225,19 +243,19 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
         return HTML("")
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(1.7, 0.6 + 0.27 * len(shared)))  # narrow: with its words it fits a phone
+        figure = Figure(figsize=(1.4, 0.6 + 0.35 * len(shared)))  # with its words as wide as the others
         axes = figure.subplots()
         axes.axis("off")
         for label in shared:
             left, right = (side.index(label) for side in sides)
             colour = palette.recorded if right > left else palette.live if right < left else palette.paper
-            axes.plot([0, 1], [left, right], "o-", color=colour, linewidth=2, markersize=5, clip_on=False)
+            axes.plot([0, 1], [left, right], "o-", color=colour, linewidth=2.5, markersize=6, clip_on=False)
             ends = [f"{one.points[label].mean:.1f}" for one in (first, second)]
-            axes.text(-0.08, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
-            axes.text(1.08, right, f"{ends[1]}  {tick(label)}", ha="left", va="center", color=colour)
-        heads = (f"{one.name}: {one.unit}" for one in (first, second))
-        for x, side, head in zip((-0.08, 1.08), ("right", "left"), heads, strict=True):
-            axes.text(x, len(shared) - 0.2, head, ha=side, va="bottom", weight="bold")
+            axes.text(-0.1, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
+            axes.text(1.1, right, ends[1], ha="left", va="center", color=colour)
+        heads = (f"{one.name}\n{one.unit}" for one in (first, second))
+        for x, side, head in zip((-0.1, 1.1), ("right", "left"), heads, strict=True):
+            axes.text(x, len(shared) - 0.3, head, ha=side, va="bottom", weight="bold")
         return figure
 
     orders = [
@@ -249,7 +267,7 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
-    """Curves over training steps, named in a legend beside them.
+    """Curves over training steps, named in a legend below them.
 
     Args:
         lines: label -> (steps, values), both `[points]`.
@@ -260,12 +278,13 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
     """
 
     def draw(palette: Palette) -> Figure:
-        figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+        columns = 1 if any(len(tick(label)) > 20 for label in lines) else 2
+        figure = Figure(figsize=(WIDTH, 3.3 + 0.25 * -(-len(lines) // columns)), layout="constrained")
         axes = figure.subplots()
         for i, (label, (steps, values)) in enumerate(lines.items()):
-            axes.plot(steps, smoothed(values, smooth), linewidth=1.6, label=tick(label), **palette.line(i))
+            axes.plot(steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        figure.legend(loc="outside lower left", ncols=columns)
         return figure
 
     return show(draw, alt)
@@ -300,27 +319,29 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
     """
     panels = {label: found for label, records in runs.items() if (found := logged(records, ending, stage))}
     if not panels:
-        return HTML('<p class="dr-note">No training of this kind is recorded yet.</p>')
+        return HTML('<p class="dr-note">Nothing is measured yet: no training of this kind is recorded.</p>')
     drawn = {label: [name for name in found if name not in ("step", ending)] or [ending] for label, found in panels.items()}
     kinds = sorted({name for names in drawn.values() for name in names}, key=lambda name: (name == ending, name))
 
     def draw(palette: Palette) -> Figure:
         height = -(-len(panels) // PANELS_A_ROW)
-        figure = Figure(figsize=(7.8, 0.6 + 1.7 * height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.2 + 1.8 * height), layout="constrained")
         across = min(len(panels), PANELS_A_ROW)
         places = figure.subplots(height, across, squeeze=False, sharex=True, sharey=True).flatten()
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
-                axes.plot(found["step"], smoothed(found[name], 5), linewidth=1.3, **palette.line(kinds.index(name)))
-            axes.set_title(tick(label), fontsize=9)
-            axes.tick_params(labelsize=8, labelbottom=True)
+                axes.plot(found["step"], smoothed(found[name], 5), linewidth=1.6, **palette.line(kinds.index(name)))
+            axes.set_title(tick(label), fontsize=12)
+            axes.tick_params(labelsize=11, labelbottom=True)
+            axes.locator_params(axis="x", nbins=4)
+        for lowest in places[max(0, len(panels) - across) : len(panels)]:
+            lowest.set_xlabel("training step", fontsize=11)
         for empty in places[len(panels) :]:
             empty.set_visible(False)
         lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
         words = [name.removesuffix(f"_{ending}").replace("_", " ") if name != ending else ending for name in kinds]
-        figure.legend(lines, words, loc="outside right upper", fontsize=8)
-        figure.supxlabel("training step", fontsize=9)
-        figure.supylabel(unit, fontsize=9)
+        figure.legend(lines, words, loc="outside lower center", ncols=3)
+        figure.supylabel(unit, fontsize=12)
         return figure
 
     ends = "; ".join(f"{named(label)} ends at {found[[*found][-1]][-1]:.2f}" for label, found in panels.items())

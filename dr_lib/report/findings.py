@@ -6,7 +6,7 @@ Every number of these sentences comes from records. Pages: practice/own-corpus, 
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from IPython.display import HTML
 
 from dr_lib.evaluation import Interval
-from dr_lib.lab import GeneratedQueries
+from dr_lib.lab import GeneratedQueries, Record
 from dr_lib.report.comparison import NOTHING
-from dr_lib.report.figures import named
+from dr_lib.report.figures import FUSED, named
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable
 from dr_lib.report.tables import bullets, spell
 
@@ -42,30 +42,32 @@ class Advice(NamedTuple):
     @property
     def plain(self) -> str:
         """The text for a terminal."""
-        return html.unescape(TAG.sub("", self.text.data))
+        return html.unescape(TAG.sub("", self.text.data.replace("</p><p>", "\n")))
 
 
-def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Advice:
+def advice(runs: Runs, measure: str, *, generated: bool, pairs: Sequence[Pair] = (), unfinished: str = "") -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
-    The best one is found by the same queries that test it, so every pair is tested and p-values are corrected over all.
+    The best one is found by the same queries that test it. Whether it is ahead of BM25 is safe all the same where every
+    system is tested against BM25 and p-values are corrected over these pairs; of the others, over all pairs there are.
 
     Args:
         runs: label -> records of the test queries, one a seed, "BM25" among them.
         measure: e.g. "MRR@10".
         generated: whether the test queries were written by a generator: then nothing is secured.
-        pending: runs that the time did not allow.
+        pairs: what is tested beside it, every system against BM25 among them; none: these alone.
+        unfinished: what is not compared for lack of time, as the function `unfinished` says it.
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
         why = "one system or one query alone was measured" if runs or not measured else "this was a smoke run"
-        left = f" {_pending(pending)}" if pending else ""
-        return Advice(None, HTML(f"<p>No verdict: {why}.{left}</p>"))
+        return Advice(None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
-    pairs = list(combinations(order, 2))
-    p_values, best = corrected_tests(pairs, runs, measure), order[0]
-    rivals = [label for label in order[1:] if p_values[best, label] >= LEVEL]
+    pairs, best = pairs or [(label, BM25) for label in order if label != BM25], order[0]
+    tests = corrected_tests(list(combinations(order, 2)), runs, measure) | corrected_tests(pairs, runs, measure)
+    p_values = {frozenset(pair): p for pair, p in tests.items()}  # the last of a pair holds: the one that the page shows
+    rivals = [label for label in order[1:] if p_values[frozenset((best, label))] >= LEVEL]
     told = {label: f"{html.escape(named(label))} ({means[label]:.1f})" for label in order}
     secured = not generated and (not rivals or BM25 not in (best, *rivals))
     if generated:
@@ -89,9 +91,9 @@ def advice(runs: Runs, measure: str, *, generated: bool, pending: int = 0) -> Ad
             f"<strong>Not enough queries to say which is better, {whether}: {number}.</strong> Until then use BM25, which needs"
             " no training."
         )
-    if not any(record.recipe.get("retriever") for records in runs.values() for record in records):
+    if not any(map(given, runs.values())):
         text += NO_MODEL
-    return Advice(best if secured else None, HTML(f"<p>{text}</p>"))
+    return Advice(best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}"))
 
 
 def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool = False) -> HTML:
@@ -110,9 +112,17 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool
     sentences = [f"On generated questions: {one}" if generated else one for one in sentences]
     if len(sentences) > 1:
         sentences.append("Each p is corrected for all these comparisons; the intervals are not.")
-    if sentences and min(len(runs[label]) for pair in found for label in pair) == 1:
+    trained = [
+        label for label in dict.fromkeys(label for pair in found for label in pair) if label != BM25 and not given(runs[label])
+    ]
+    if any(len(runs[label]) == 1 for label in trained):
         sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
     return bullets(sentences) if sentences else NOTHING
+
+
+def given(records: Sequence[Record]) -> bool:
+    """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
+    return all(record.recipe.get("retriever") for record in records)
 
 
 def _finding(pair: Pair, difference: Interval, p_value: float, least: float, measure: str) -> str:
@@ -130,7 +140,14 @@ def _finding(pair: Pair, difference: Interval, p_value: float, least: float, mea
 
 
 def next_steps(
-    runs: Runs, measure: str, verdict: Advice, *, best: str, questions: GeneratedQueries | None, passages: int, pending: int = 0
+    runs: Runs,
+    measure: str,
+    verdict: Advice,
+    *,
+    best: str,
+    questions: GeneratedQueries | None,
+    passages: int,
+    unfinished: bool = False,
 ) -> HTML:
     """What to do next, given the results.
 
@@ -141,17 +158,19 @@ def next_steps(
         best: label of the best dense retriever.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
-        pending: runs that the time budget did not allow.
+        unfinished: whether something is not compared for lack of time.
     """
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
-    if pending:
-        steps.append(_pending(pending))
+    if unfinished:
+        steps.append("<strong>Run the same again</strong>: it goes on with what the time did not allow.")
     if presentable(runs):
-        steps += [_on_generated(best) if "test" in counts else _on_verdict(verdict)]
+        steps += [_on_generated(best, runs) if "test" in counts else _on_verdict(verdict)]
         steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
     else:
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
+    if recipe.get("retriever"):  # nothing of what follows would change it
+        return bullets(steps)
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
         steps.append(
             "Training queries are few. In the notebook <code>your_corpus</code>, raise <code>per_passage</code> or name a public"
@@ -175,17 +194,33 @@ def next_steps(
     return bullets(steps)
 
 
-def _on_generated(best: str) -> str:
+def _on_generated(best: str, runs: Runs) -> str:
+    name = html.escape(named(best))
+    if given(runs[best]):
+        why = f"and only those are kept whose passage BM25 finds: that favours BM25 over {name}"
+    else:
+        why = f"and {name} was trained on questions of the same generator and knows its habits; BM25 does not"
     return (
-        f"The test questions are generated. {html.escape(named(best))} was trained on questions of the same generator and"
-        " knows its habits; BM25 does not, and even the order of the retrievers may be wrong. <strong>Do not give up BM25"
+        f"The test questions are generated, {why}. Even the order of the retrievers may be wrong. <strong>Do not give up BM25"
         " for these results</strong>: show both side by side until people have judged."
     )
 
 
-def _pending(number: int) -> str:
-    runs = "One run" if number == 1 else f"{number} runs"
-    return f"{runs} did not fit into the time: run the same again to continue, or give it more minutes."
+def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, int], str]) -> str:
+    """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where nothing is left.
+
+    Args:
+        pending: labels and seeds.
+        stopped: of those, what is begun, with how far it is.
+    """
+    if not pending:
+        return ""
+    labels = dict.fromkeys(html.escape(named(label)) for label, _ in pending)
+    text = f"Not compared yet, for lack of time: {'; '.join(labels)}. "
+    far = {told: label for (label, _), told in reversed(stopped.items())}  # what is fused with it has stopped at the same place
+    if begun := "; ".join(f"{html.escape(named(label))} after {told}" for told, label in reversed(far.items())):
+        text += f"Stopped on the way: {begun}. "
+    return text + "The same command goes on."
 
 
 def _on_verdict(verdict: Advice) -> str:
@@ -197,7 +232,8 @@ def _on_verdict(verdict: Advice) -> str:
     name = html.escape(named(verdict.label))
     if verdict.label == BM25:
         return "<strong>Search with BM25</strong>, and try what follows."
-    return f"<strong>Search with {name}</strong>, and keep BM25 beside it for rare words."
+    beside = "" if verdict.label.startswith(FUSED) else ", and keep BM25 beside it for rare words"
+    return f"<strong>Search with {name}</strong>{beside}."
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path | None) -> str:

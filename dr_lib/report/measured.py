@@ -4,6 +4,7 @@ The one place where a record becomes a number; tables and figures only show what
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,20 @@ def recorded_studies(prefix: str) -> list[str]:
     """Names of the studies that the book has records of and that begin with `prefix`, in order, each once."""
     records = [record for scale in SCALES for record in load_records(recorded_folder(scale))]
     return sorted({record.study for record in records if record.study.startswith(prefix)})
+
+
+def recorded_collections() -> list[dict[str, Any]]:
+    """The collections that the book's own records searched: name, digest, sizes, and the set of `studies`.
+
+    Each digest once. Not every record counts everything: sizes come from all records of a collection.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
+        data = record.data["collection"]
+        own = found.setdefault(data["digest"], {"studies": set()})
+        own |= {name: value for name, value in data.items() if value is not None}
+        own["studies"].add(record.study)
+    return [*found.values()]
 
 
 def presentable(runs: Runs) -> Runs:

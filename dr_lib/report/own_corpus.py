@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from string import Template
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from dr_lib.errors import InputError
 from dr_lib.files import write_text
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
-from dr_lib.report.figures import named
-from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps
-from dr_lib.report.measured import mean_intervals, presentable
+from dr_lib.report.figures import FUSED, named
+from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
+from dr_lib.report.measured import Pair, mean_intervals, presentable
 from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -39,11 +40,22 @@ class Compared(lab.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        return advice(self.runs, self.measure, generated=self.on_generated, pending=len(self.pending))
+        return advice(self.runs, self.measure, generated=self.on_generated, pairs=self.pairs, unfinished=self.unfinished)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """What is tested: every system against BM25, every way to pre-train against none."""
+        pairs = [(label, BM25) for label in self.runs if label != BM25]
+        return pairs + [(name, "none") for name in self.trained if name != "none" and {name, "none"} <= {*self.runs}]
+
+    @property
+    def unfinished(self) -> str:
+        """What the time did not allow, and how far it is, as a sentence; empty where all was run."""
+        return unfinished(self.pending, self.stopped)
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return Comparison(f"your_corpus/{self.collection.name}", self.runs, self.measure, records={})
+        return Comparison(self.study, self.runs, self.measure, records={}, called="measured")
 
     @property
     def table(self) -> HTML:
@@ -70,13 +82,11 @@ class Compared(lab.Compared):
 
     @property
     def differences(self) -> HTML:
-        """What is established, in sentences and as a table: every system against BM25, every pre-training against none."""
-        pairs = [(label, BM25) for label in self.runs if label != BM25]
-        pairs += [(name, "none") for name in self.trained if name != "none" and {name, "none"} <= {*self.runs}]
-        told = findings(pairs, self.runs, self.measure, generated=self.on_generated)
+        """What is established, in sentences and as a table."""
+        told = findings(self.pairs, self.runs, self.measure, generated=self.on_generated)
         if not presentable(self.runs):
             return told
-        whole = self._comparison.differences(pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
+        whole = self._comparison.differences(self.pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
         return HTML(told.data + whole.data)
 
     @property
@@ -88,21 +98,26 @@ class Compared(lab.Compared):
         for name, *parts in zip(passages["id"][:], passages["title"][:], passages["text"][:], strict=True):
             if (earlier := first.setdefault(tuple(parts), name)) != name:
                 repeated.append(f"{name} repeats {earlier}")
+        documents = len(set(passages["doc"][:]) - {""})
         lines = [
             ["passages", len(passages)],
-            ["compared here, as a sample", len(self.searched) if len(self.searched) < len(passages) else None],
+            *([["compared here, as a sample", len(self.searched)]] if len(self.searched) < len(passages) else []),
             ["passages that repeat another one", len(repeated)],
-            ["documents they come from", len(set(passages["doc"][:]) - {""}) or None],
+            *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
             ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
-            ["words a passage: median", int(np.median(lengths))],
-            ["words a passage: longest of 20", int(np.quantile(lengths, 0.95))],
+            ["words of a passage: half have at most", int(np.median(lengths))],
+            ["words of a passage: 95 % have at most", int(np.quantile(lengths, 0.95))],
             *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
             ["licence", found.licence],
             ["digest", found.digest[:16]],
+            ["its records, in dr-lib status", self.study],
         ]
         judged = "" if found.splits else " There are no judgements: questions were written first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
-        return table(["", ""], lines, caption=f"Collection {found.name}.{judged}{named_all}")
+        values = [
+            [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
+        ]  # beside the words, not far right
+        return table(["the text", "in numbers and words"], values, caption=f"Collection {found.name}.{judged}{named_all}")
 
     @property
     def questions(self) -> HTML:
@@ -118,7 +133,8 @@ class Compared(lab.Compared):
         texts = []
         for query in written.queries(split).shuffle(seed=0).select(range(min(5, counts["queries"][split]))):
             passage = written[next(iter(written.qrels(split)[query["id"]]))]
-            texts.append([query["text"], f"{passage['title']}: {passage['text']}".removeprefix(": ")[:200] + " …"])
+            text = f"{passage['title'].rstrip(' .')}: {passage['text']}".removeprefix(": ")
+            texts.append([query["text"], shorten(text, 200, placeholder=" …")])
         tables = [table(["step", "questions", "% of the written"], lines, caption=caption)]
         tables += [table(["question", "passage"], texts, caption=f"Questions of the split {split}, drawn at random.")]
         smoke = "The questions of this smoke run"
@@ -149,14 +165,14 @@ class Compared(lab.Compared):
             raise InputError("no retriever was trained", where="export", fix="Name a way to pre-train among the systems.")
         title = f"{named(own)} on {self.collection.name}"
         title += "" if self.verdict.label == own else " (an experiment: it won no comparison)"
-        target = to or places.cache_root() / "exports" / f"{self.collection.name}-{own}"
+        target = to or places.cache_root() / "exports" / f"{Path(self.study).name}-{own}"
         return export(self.runs[own][0], target, name=title, collection=self.searched)[0]
 
     @property
     def next_steps(self) -> HTML:
         """What to do next, given the results."""
         best = self.best_of([*self.given, *self.trained])
-        facts = {"questions": self.generated, "passages": len(self.searched), "pending": len(self.pending)}
+        facts = {"questions": self.generated, "passages": len(self.searched), "unfinished": bool(self.pending)}
         if not best:
             left = "Run the same again: not all did fit into the time."
             return bullets([left if self.pending else "Compare a system with BM25."])
@@ -190,9 +206,18 @@ class Compared(lab.Compared):
         told = f"The best retriever trained here, {html.escape(named(own))}, lies in {place}. " if own else ""
         if won == own and own:
             return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
+        if won and won.startswith(FUSED):
+            other, _, way = won.removeprefix(FUSED).partition(", by ")
+            joined = (
+                "each passage gets 1 / (60 + rank) from both" if way == "rank" else "both scores, scaled to [0, 1], are weighted"
+            )
+            model = f"<code>{html.escape(self.given[other])}</code>" if other in self.given else html.escape(named(other))
+            return f"Search with BM25 and with {model}, and join the two rankings: {joined}. {told}".strip()
         if won in self.given:
             return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
-        return (told and told + "It won no comparison: it is an experiment.") or "Nothing was trained."
+        return (told and told + "It won no comparison: it is an experiment.") or (
+            "No training is finished yet." if self.pending else "Nothing was trained."
+        )
 
 
 def trained_by(recipe: Mapping[str, Any]) -> Cell:

@@ -5,7 +5,6 @@ heads lie beside the weights, so that pre-training can go on. Page of the book: 
 """
 
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,17 @@ from huggingface_hub import ModelCard
 from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, write_text
-from dr_lib.lab import Cache, Pipeline, Recipe, Stage, commit
+from dr_lib.lab import Cache, Pipeline, Recipe, commit
 from dr_lib.lab.pipeline import check_length
 from dr_lib.lab.records import sides
+from dr_lib.lab.study import how_far
 from dr_lib.models import EXTRA_FILE, DenseEncoder
 from dr_lib.report.export import check_free, made_on, references, write_card, write_modules
+from dr_lib.stages import TimeIsUpError
 from dr_lib.training import TrainLog, machine
 
 READ = ("collection", "base", "generator", "title", "passage_length", "dropout", "objective", "pretraining", "seed")
 TEMPLATE = Path(__file__).with_name("pretrained.md")
-
-
-class TimeIsUpError(RuntimeError):
-    """The time budget ended before the training did; the message says how far it got."""
 
 
 def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, cache: Cache | None = None) -> list[Path]:
@@ -45,7 +42,7 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
 
     Raises:
         InputError: nothing to train, a base or collection that cannot be opened, or `to` holds something else.
-        TimeIsUpError: the training is not finished.
+        TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
     for folder in (target, target / "query-encoder", target / "passage-encoder"):
@@ -55,38 +52,16 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
     made = pipeline.pretrained
     if made is None:
         raise InputError('"none" trains nothing', where="objective", fix="Name a method.")
-    done = _within(minutes, cache, made)
-    if done is None:
-        log = cache.root / f"{made.name}.partial" / "log.json"
-        step = TrainLog.load(log).step if log.is_file() else 0
-        raise TimeIsUpError(f"time is up at step {step:,} of {recipe.pretraining.steps:,}: the same command goes on")
+    try:
+        done = cache.within(minutes).get(made)
+    except TimeIsUpError:
+        begun = how_far(made, cache) or f"0 of {recipe.pretraining.last:,} steps of pre-training"
+        raise TimeIsUpError(f"time is up after {begun}: the same command goes on") from None
     models = sides(done)
     folders = {target / side if len(models) > 1 else target: model for side, model in models.items()}
     for folder, source in folders.items():
         _write(source, folder, pipeline, TrainLog.load(done / "log.json"))
     return list(folders)
-
-
-def _within(minutes: float | None, cache: Cache, made: Stage) -> Path | None:
-    """The finished stage; None where the time was up before, for which the build is interrupted as by Ctrl-C."""
-    if minutes is None:
-        return cache.get(made)
-
-    class Up(KeyboardInterrupt):
-        """The alarm, which must not be taken for a failure of the stage."""
-
-    def interrupt(*_: object) -> None:
-        raise Up
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, max(60 * minutes, 1e-3))  # 0 would set no alarm
-    try:
-        return cache.get(made)
-    except Up:
-        return None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:

@@ -29,6 +29,9 @@ NARROWEST, GAP = 30, "  "
 """Columns of a terminal that one system needs; with fewer, systems stand one below the other."""
 
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 @dataclass(frozen=True)
 class Markup:
     """A cell that is already safe HTML (a link, a badge, a value with its interval), set as a number or as text."""
@@ -48,6 +51,30 @@ def soft(text: str) -> str:
         ('a &lt; b', 'transformers.<wbr>models.<wbr>bert.<wbr>modeling_<wbr>bert')
     """
     return html.escape(LONG_WORD.sub(lambda word: JOINT.sub("\0", word[0]), text)).replace("\0", "<wbr>")
+
+
+def per_cent(text: str) -> str:
+    """Text with each per cent sign a space that does not break behind its number, as the book writes it.
+
+    Example:
+        >>> per_cent("30% of 95 %").replace("\N{NO-BREAK SPACE}", "_")
+        '30_% of 95_%'
+    """
+    return re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", text)
+
+
+def scientific(value: float) -> str:
+    """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
+
+    Example:
+        >>> scientific(0.25), *(scientific(one).replace("\N{NO-BREAK SPACE}", " ") for one in (2e-05, 1.34e17))
+        ('0.25', '2 × 10⁻⁵', '1.3 × 10¹⁷')
+    """
+    if not value or 1e-3 <= abs(value) < 1e6:
+        return f"{value:g}"
+    factor, power = f"{value:.1e}".split("e")
+    times = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
+    return f"{factor.removesuffix('.0')}{times}10{str(int(power)).translate(RAISED)}"
 
 
 def link(text: str, target: str) -> Markup:
@@ -121,7 +148,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
     cells = [[_cell(cell, digits) for cell in row] for row in rows]
     numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
     kinds = [' class="number"' if one else "" for one in numbers]
-    head = "".join(f'<th scope="col"{kind}>{html.escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True))
+    head = "".join(f'<th scope="col"{kind}>{html.escape(per_cent(name))}</th>' for name, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return HTML(
         f'<div class="dr-table"><table class="table"><caption>{html.escape(caption)}</caption>'

@@ -13,6 +13,7 @@ practice/from-thousands-to-a-billion.
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
@@ -135,26 +136,26 @@ def fill(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft, note = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress.json")
-    array, done = _unfinished(draft, note, key)
     saved, size, first = time.monotonic(), sum(map(len, batches)), min(int(rows.min()) for rows in batches)
+    array, done, check = _unfinished(draft, note, key, batches, first)
 
     def save() -> None:
         array.flush()  # before the note: what it says is in the file
-        write_json(note, {"key": key, "batches": done})
+        write_json(note, {"key": key, "batches": done, "crc32": check})
 
     made = ((rows, vectors_of(rows)) for rows in batches[done:])
     with tqdm(total=size, initial=sum(map(len, batches[:done])), desc="encode", unit="passage", disable=not progress) as bar:
         try:
             # A GPU works on the next batch while the last one's vectors are fetched and written.
             for (rows, vectors), _ in pairwise(chain(made, [None])):
-                values = vectors.cpu().numpy().astype(dtype)
+                values = np.ascontiguousarray(vectors.cpu().numpy(), dtype)
                 if not np.isfinite(values).all():
                     row = rows[(~np.isfinite(values).all(axis=1)).argmax()]
                     fix = "Check the encoder's weights."
                     raise InputError("vector is not finite", where=f"passage row {row}", fix=fix)
                 if array is None:
                     array = new_array(draft, dtype, (size, values.shape[1]))
-                array[rows - first], done = values, done + 1
+                array[rows - first], done, check = values, done + 1, zlib.crc32(values, check)
                 bar.update(len(rows))
                 if time.monotonic() - saved > SAVE_EVERY:
                     save()
@@ -168,13 +169,22 @@ def fill(
     return open_array(path)
 
 
-def _unfinished(draft: Path, note: Path, key: str) -> tuple[np.memmap | None, int]:
-    """The array of a run that was stopped and the number of its batches, if it was the same work."""
+def _unfinished(draft: Path, note: Path, key: str, batches: Sequence[np.ndarray], first: int) -> tuple[np.memmap | None, int, int]:
+    """The array of a run that was stopped, the number of its batches and their CRC-32, if it was the same work.
+
+    What was written is read again: after a power cut a note may be on the disk and the vectors that it speaks of not.
+    """
     try:
-        left = read_json(note)
-        return (np.lib.format.open_memmap(draft, mode="r+"), left["batches"]) if left["key"] == key else (None, 0)
-    except (InputError, OSError, ValueError, KeyError, TypeError):
-        return None, 0
+        left, check = read_json(note), 0
+        if left["key"] == key:
+            array = np.lib.format.open_memmap(draft, mode="r+")
+            for rows in batches[: left["batches"]]:
+                check = zlib.crc32(array[rows - first], check)
+            if check == left["crc32"]:
+                return array, left["batches"], check
+    except (InputError, OSError, ValueError, LookupError, TypeError):
+        pass  # a note that cannot be read, or of another shape
+    return None, 0, 0
 
 
 def _weights_digest(module: nn.Module) -> str:

@@ -21,6 +21,7 @@ from accelerate import PartialState
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, start_processes
 
 from dr_lib.errors import InputError
+from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.training import machine
 from dr_lib.training.loop import TrainingError
 
@@ -42,6 +43,7 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
         errors = get_context("spawn").SimpleQueue()
         work = (count, port, errors, body.__module__, body.__name__, given, named)
         children = start_processes(_work, work, nprocs=count, join=False, daemon=True)
+        time_is_up()  # no alarm in this process, which would end them without a checkpoint: they ask themselves
         try:
             while not children.join():
                 pass
@@ -72,6 +74,9 @@ def _work(rank: int, count: int, port: int, errors: Any, module: str, name: str,
     except (InputError, TrainingError) as error:
         errors.put(error)
         raise
+    except TimeIsUpError as error:
+        errors.put(error)
+        sys.exit(75)
     except KeyboardInterrupt:  # which torch would take for a good end
         sys.exit(130)
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +18,12 @@ from typing import Any, Literal
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.stages import TimeIsUpError, time_is_up
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
 from dr_lib.training.log import TrainLog
@@ -90,6 +94,7 @@ def train(
         InputError: nothing to train, the checkpoint in `folder` was made with other settings or another model, or the
             micro-batches of an update cannot go round the processes evenly.
         TrainingError: loss, gradient or validation score became NaN or infinite; the message names step and rows.
+        TimeIsUpError: the time of the stage is up (`stages.until`); the last step has its checkpoint.
 
     Example:
         >>> import tempfile, torch
@@ -176,7 +181,7 @@ def train(
                 index, batch, tokens = next(ready)
                 draw = index * processes + accelerator.process_index if together else index
                 seed_step(settings.seed, draw, generator)  # dropout, masks and samples depend on nothing that came before
-                with accelerator.accumulate(model):
+                with accelerator.accumulate(model), meter.counting(tokens if shown and not settings.compile else 0):
                     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                         parts = model(batch, generator)
                     accelerator.backward(parts["loss"])  # divided by the accumulation: gradients add up to their mean
@@ -188,9 +193,11 @@ def train(
             validates = validation is not None and (step % validation.every == 0 or step == settings.last)
             saves = step % settings.checkpoint_every == 0 or step == last
             # Losses are fetched before the weights change: a bad step leaves them, and every checkpoint, untouched.
+            stops = False
             if ends_row or saves or validates or step % fetch_every(device, settings) == 0:
                 meter.fetch(explain)
                 bar.set_postfix_str(meter.progress_text(rate), refresh=False)
+                stops = out_of_time(accelerator)
             stepper.step()
             stepper.zero_grad()
             log.step = step
@@ -206,7 +213,7 @@ def train(
                 if validation.keep == "best" and is_best:
                     best = host_copies(module_tensors(module))
                 meter.pause()
-            if saves:
+            if saves or stops:
                 log.wall_seconds, started = log.wall_seconds + time.perf_counter() - started, time.perf_counter()
                 for kind, most in machine.peak_memory().items():
                     log.peak_memory[kind] = max(most, log.peak_memory.get(kind, 0))
@@ -216,6 +223,8 @@ def train(
                 accelerator.wait_for_everyone()
                 meter.pause()
             bar.update()
+            if stops and step < last:
+                raise TimeIsUpError(f"{title} was stopped after {step:,} of {settings.last:,} steps")
     if is_main:
         log.save(folder / "log.json")  # once more: a run that was killed between checkpoint and log has none
     if best and log.finished:
@@ -226,6 +235,11 @@ def train(
         raise SystemExit  # what follows a training, such as its files, is the first process's
     module.eval()
     return log
+
+
+def out_of_time(accelerator: Accelerator) -> bool:
+    """Whether the time is up for any of the processes: all of them have to stop after the same step."""
+    return bool(accelerator.gather(torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)).any())
 
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
@@ -316,6 +330,18 @@ def describe_rows(batch: Any, limit: int = 64) -> str:
     return ""
 
 
+class Operations(TorchDispatchMode):
+    """Adds up the floating-point operations of matrix products, as torch counts them; results are not touched."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if count := flop_registry.get(func.overloadpacket):
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
 @dataclass
 class Meter:
     """Losses on their way to the log, and the guard against numbers that are none.
@@ -327,6 +353,7 @@ class Meter:
         row: name -> its values in the micro-steps since the last row of the log.
         tokens: real tokens since the last row, all processes.
         seconds: seconds of training since the last row.
+        operations: floating-point operations a token, of the first batch that was counted.
     """
 
     accelerator: Accelerator
@@ -334,8 +361,19 @@ class Meter:
     row: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
+    operations: float = 0.0
     _waiting: list[tuple[int, str, Tensor]] = field(default_factory=list)
     _mark: float = field(default_factory=time.perf_counter)
+
+    @contextmanager
+    def counting(self, tokens: int) -> Iterator[None]:
+        """Count the operations of a batch of so many tokens, forward and backward, if none was counted yet."""
+        if self.operations or not tokens:
+            yield
+            return
+        with Operations() as counted:
+            yield
+        self.operations = counted.total / tokens
 
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
@@ -378,7 +416,12 @@ class Meter:
     def progress_text(self, lr: float) -> str:
         """The open row in a few words, for a progress bar."""
         losses = self.row["loss"]
-        return f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        text = f"loss {sum(losses) / len(losses):.3f}, lr {lr:.1e}, {self.rate():,.0f} tokens/s"
+        if not self.operations:
+            return text
+        most = machine.most_operations(self.accelerator.device, self.log.precision) * self.accelerator.num_processes
+        self.pause()  # that was measured, once
+        return f"{text}, MFU {self.rate() * self.operations / most:.0%}"
 
     def close_row(self, step: int, lr: float) -> None:
         """End the open row at update `step` and append it to the log."""

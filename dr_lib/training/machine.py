@@ -6,6 +6,7 @@ Nothing here names a person, a host or a folder. Book: reference/status prints t
 import copy
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -187,6 +188,22 @@ def peak_memory() -> dict[str, int]:
 def encoding_budget() -> int:
     """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
     return 4_096 if device().type == "cpu" else 131_072
+
+
+@cache
+def most_operations(where: torch.device, kind: str) -> float:
+    """Floating-point operations a second of one large matrix product, the quickest of three.
+
+    No training can exceed it; its share of that is its utilisation (MFU). The data sheet's figure is larger still.
+    """
+    size = 1024 if where.type == "cpu" else 8192
+    matrix = torch.ones(size, size, dtype=torch.bfloat16 if kind == "bf16" else torch.float32, device=where)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits for a GPU
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
 
 
 def bert_work(layers: int, hidden: int, vocabulary: int, share_predicted: float = 1.0, length: int = 128) -> float:

@@ -13,7 +13,9 @@ from dr_lib import evaluation, report
 CELLS = {cell.id: cell.source for cell in nbformat.read(ROOT / "notebooks/teaching/bakeoff.ipynb", as_version=4).cells}
 
 
-def record(team: str, score: float, minutes: float = 1.0, created: str = "1", queries: int = 200) -> Any:
+def record(
+    team: str, score: float, minutes: float = 1.0, created: str = "1", queries: int = 200, resumed: tuple[int, ...] = ()
+) -> Any:
     """What the table reads of a record; every fifth query is answered by nobody."""
     found = np.where(np.arange(queries) % 5, score, 0.0)
     return SimpleNamespace(
@@ -22,7 +24,7 @@ def record(team: str, score: float, minutes: float = 1.0, created: str = "1", qu
         created=created,
         query_ids=[f"q{i}" for i in range(queries)],
         per_query=lambda measure: found,
-        training={"pretrained": {"wall_seconds": 45 * minutes}, "retriever": {"wall_seconds": 15 * minutes}},
+        training={name: {"processor_seconds": 30 * minutes, "resumed_at": resumed} for name in ("pretrained", "retriever")},
     )
 
 
@@ -41,6 +43,11 @@ def test_teams_stand_in_order_and_whoever_took_too_long_is_not_compared():
     assert space["p_values"]["b"] < 0.01 and space["p_values"]["like a"] == 1 and "slow" not in space["p_values"]
     html = space["made"].data
     assert html.index("like a") < html.index("slow") < html.index("too long") and "100 hidden queries of 200" in html
+
+
+def test_a_training_that_was_interrupted_is_not_compared():
+    space = judged([record("a", 0.5), record("resumed", 0.9, resumed=(3,)), record("b", 0.2)])
+    assert space["order"] == ["a", "b", "resumed"] and "resumed" not in space["p_values"]
 
 
 def test_half_of_the_queries_count_and_the_secret_says_which():

@@ -40,9 +40,10 @@ def sources(tmp_path_factory) -> Sources:
     store = TokenStore.build(rows, tokenizer, place / "store", progress=False)
     counts = count_ngrams(store, place / "counts")
     values = write_importances(counts, store, place / "importances")
+    minseg = write_importances(counts, store, place / "minseg", pmi="minseg")
     keyword_weights.body(place, place)
     weights = TokenValues.open(place / "values", store)
-    return Sources(tokenizer, store, counts, values, weights)
+    return Sources(tokenizer, store, counts, values, minseg, weights)
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +86,13 @@ def flat(mask: list[list[bool]]) -> np.ndarray:
 
 def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources, first):
     words = data["passages"][0]["words"]
-    assert "".join("".join(pieces) for pieces, _, _ in words) == TEXTS[first].replace(" ", "")
-    counts = {"".join(pieces): count for pieces, count, _ in words}
+    assert "".join("".join(pieces) for pieces, *_ in words) == TEXTS[first].replace(" ", "")
+    counts = {"".join(pieces): count for pieces, count, *_ in words}
     assert (counts["builtins"], counts["model"]) == (3, 3)
     batch, _ = masks_explorer.batch_of(sources, first)
-    assert words[0][2] == pytest.approx(float(batch.values[batch.word_start][0]), abs=0.01)
+    least = sources.minseg.batch(np.array([first]), **masks_explorer.WHOLE)
+    for place, values in ((2, batch.values), (3, least)):
+        assert [word[place] for word in words] == pytest.approx(values[batch.word_start].tolist(), abs=0.01)
     assert data["total"] == sources.counts.totals[0]
     by_name = dict(zip(data["words"], data["wordCounts"], strict=True))
     by_name |= dict(zip(data["pieces"], data["pieceCounts"], strict=True))
@@ -149,12 +152,14 @@ def test_single_tokens_meet_the_rate_exactly_and_draws_differ(run, sources, firs
     assert one == again != other
 
 
+@pytest.mark.parametrize("kind", ["importance", "minseg"])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_without_noise_importance_hides_what_the_library_hides(run, sources, data, rate, first):
-    code = f"return masks.draw('importance', words, {{ rate: {rate}, noise: 0, seed: 1 }}, 1).decoder;"
+def test_without_noise_importance_hides_what_the_library_hides(run, sources, data, rate, kind, first):
+    code = f"return masks.draw('{kind}', words, {{ rate: {rate}, noise: 0, seed: 1 }}, 1).decoder;"
     batch, _ = masks_explorer.batch_of(sources, first)
     # The page's values are rounded; so must be those of the library, or words could change places.
-    values = torch.from_numpy(np.round(batch.values.numpy().astype(float), 2))
+    told = batch.values if kind == "importance" else sources.minseg.batch(np.array([first]), **masks_explorer.WHOLE)
+    values = torch.from_numpy(np.round(told.numpy().astype(float), 2))
     mask = masking.importance(batch, values, rate, torch.Generator(), noise=0.0)[0][~batch.special[0]]
     assert flat(run(code)).tolist() == mask.tolist()
 
@@ -196,7 +201,7 @@ def test_rows_differ_and_never_see_themselves(run):
 
 def test_the_summary_counts_stop_words(run, data):
     found = run("return masks.summary(words, words.map((word) => word.pieces.map(() => true)), tables.stop);")
-    names = ["".join(pieces) for pieces, _, _ in data["passages"][0]["words"]]
+    names = ["".join(pieces) for pieces, *_ in data["passages"][0]["words"]]
     assert found["words"] == len(names) and found["pieces"] == found["allPieces"]
     plain = [name in stop_words() or not any(map(str.isalnum, name)) for name in names]
     assert found["plain"] == sum(plain)

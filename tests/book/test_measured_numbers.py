@@ -1,12 +1,16 @@
 """Numbers in prose come from records, by the role `measured`; those that were typed say what they are."""
 
 import re
+from types import SimpleNamespace
 
+import measured_numbers
 import pytest
-from measured_numbers import measured
+from check_pages import ROOT, expected_pages
+from measured_numbers import measured, printed
 
 from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.lab import recipe_at
 from dr_lib.report import recorded
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
@@ -37,6 +41,8 @@ def typed(text: str) -> list[str]:
 def test_a_cell_is_the_mean_of_its_record():
     (record,) = recorded("dpr_paq/table03")["posts"]
     assert measured("dpr_paq/table03; posts; R@1") == f"{100 * record.means['R@1']:.1f}"
+    amount, cosine = measured("simlm/table03; SimLM; gigabytes"), measured("pair/figure04; PAIR; s(p+, q) mean")
+    assert 20 < float(amount) < 40 and 0 < float(cosine) < 1
     assert measured("evaluation/zero-shot; BM25; nDCG@10; scifact") != measured("evaluation/zero-shot; BM25; nDCG@10; npl")
 
 
@@ -73,3 +79,40 @@ def test_typed_results_are_found():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_no_result_in_prose_is_typed(page):
     assert typed(page.read_text()) == []
+
+
+def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
+    today = recipe_at("laptop").portable()
+    before = today | {"passage_length": 128}
+    few = today | {"finetuning": today["finetuning"] | {"steps": 9}}
+    studies = {"new": [today], "sweep": [few, today], "old": [before, before]}
+    made = [SimpleNamespace(study=study, recipe=recipe) for study, recipes in studies.items() for recipe in recipes]
+    monkeypatch.setattr(measured_numbers, "load_records", lambda folder: made)
+    assert measured_numbers.older_studies("laptop") == ["old"]
+
+
+def test_every_study_with_an_older_recipe_has_a_page():
+    pages = set(expected_pages(ROOT / "_toc.yml"))
+    studies = measured_numbers.older_studies("laptop")
+    assert {str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in studies} <= pages
+
+
+def test_a_number_of_a_paper_is_its_cell_or_the_difference_of_two_rows():
+    assert printed("simlm/table8; 30% / 50%; MRR@10") == "38.0"
+    assert printed("simlm/table5; SimLM minus BERT-base; MRR@10") == "0.6"
+
+
+WRONG = ["bert/table5; SimLM; MRR@10", "simlm/table99; SimLM; MRR@10", "simlm/table5; Nobody; MRR@10", "simlm/table5; SimLM; MRR@7"]
+
+
+@pytest.mark.parametrize("cell", [*WRONG, "simlm/table5; SimLM minus Nobody; MRR@10", "cdmae/table6; MAE; complexity"])
+def test_a_paper_table_row_or_column_of_a_wrong_name_is_refused(cell):
+    with pytest.raises(InputError):
+        printed(cell)
+
+
+def test_every_number_of_a_paper_that_a_page_names_is_there():
+    texts = "".join(path.read_text() for path in [*PAGES, *(places.project_root() / "notebooks").rglob("*.ipynb")])
+    cells = re.findall(r"\{paper\}`([^`]+)`", texts)
+    assert len(cells) >= 10
+    assert all(float(printed(cell)) for cell in cells)

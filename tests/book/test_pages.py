@@ -1,12 +1,15 @@
 """The page checks find what they should, and the table of contents and the pages agree."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
+from whole_book import unbroken
 
 from dr_lib import objectives
+from dr_lib.report import named, per_cent
 from dr_lib.report.figures import PALETTE, VARIABLES
 
 BOOK = ROOT / "book"
@@ -107,3 +110,18 @@ def test_style_sheet_and_figures_use_the_same_colours():
         (colour,) = re.findall(rf"--dr-figure-{name}: (#[0-9a-f]{{6}});", dark)
         assert f"--dr-figure-{name}: {colour};" in alone
     assert re.findall(r"--dr-blue: (#\w+)", dark) == re.findall(r"--dr-figure-series-1: (#\w+)", dark)
+
+
+def test_prose_writes_per_cent_with_a_space():
+    """Labels are the papers' own (30% / 50%): `report.named` shows them as the prose writes them."""
+    pages = [path.read_text() for path in BOOK.rglob("*.md")]
+    cells = [cell for path in (ROOT / "notebooks").rglob("*.ipynb") for cell in json.loads(path.read_text())["cells"]]
+    pages += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    prose = re.sub(r"```.*?```|`[^`]*`", "", "\n".join(pages), flags=re.DOTALL)
+    assert not re.findall(r".{,30}\d%.{,20}", prose)
+    assert named("30% / 50%") == per_cent("30 % / 50 %") == "30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%"
+
+
+def test_a_per_cent_sign_stays_with_its_number_but_code_is_left_alone():
+    code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 % n</code>'
+    assert unbroken(f"<p>95 % of</p>{code}") == f"<p>95\N{NO-BREAK SPACE}% of</p>{code}"

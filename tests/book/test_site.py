@@ -110,6 +110,9 @@ def test_the_search_of_the_book_works_by_keyboard(browser):
     browser.type("bottleneck")
     browser.press("Enter")
     browser.wait("location.pathname.endsWith('search.html') && document.querySelector('#search-results li a')")
+    kinds = "[...document.querySelectorAll('#search-results .dr-kind')].map((one) => one.textContent)"  # of every hit
+    browser.wait(f"['idea', 'lesson', 'notebook', 'library'].every((kind) => {kinds}.includes(kind))")
+    assert not browser.run("document.querySelector('#search-results li:not(:has(.dr-kind))')")
     focus(browser, "#search-results li a")
     browser.press("Enter")
     browser.wait("!location.pathname.endsWith('search.html') && document.readyState === 'complete'")

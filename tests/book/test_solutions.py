@@ -1,4 +1,4 @@
-"""Exercises of the idea pages: two a page, with solutions that run, check themselves, and say something."""
+"""Exercises of the idea pages: one a level, with solutions that run, check themselves, and say something."""
 
 import re
 
@@ -7,13 +7,14 @@ from check_pages import ROOT
 from solutions import run
 
 PAGES = [path for path in sorted((ROOT / "book" / "ideas").glob("*.md")) if not path.stem.endswith(("index", "-explorer"))]
+LEVELS = ["Warm-up", "Practice", "Challenge"]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_has_two_exercises_with_solutions_that_hold(path):
+def test_a_page_has_an_exercise_of_each_level_with_a_solution_that_holds(path):
     text = path.read_text().partition("## Exercises\n")[2]
     solutions = re.findall(r"^```\{solution\}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(solutions) == len(re.findall(r"^\*\*\d\.\*\* ", text, re.MULTILINE)) >= 2
+    assert re.findall(r"^\*\*\d\. ([\w-]+)\.\*\* ", text, re.MULTILINE) == LEVELS and len(solutions) == len(LEVELS)
     for code in solutions:
         assert "assert " in code and run(code).strip()
 

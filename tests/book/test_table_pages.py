@@ -8,6 +8,8 @@ from browser import needs_chromium, visit
 from check_pages import ROOT
 from table_pages import arrange, bibtex, claims_html, links_html
 
+from dr_lib.report import NOT_YET
+
 SCRIPT = ROOT / "book" / "_static" / "take_along.js"
 ENTRY = {"source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
 ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0]}
@@ -44,6 +46,14 @@ def test_claims_and_the_leading_figure_come_behind_the_question():
     assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
 
 
+def test_claims_stand_above_a_prediction_and_every_result_below_it():
+    own = notebook()
+    own["cells"][0]["source"] = "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
+    top = arrange(own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>')["cells"][0]["source"]
+    order = ["**What is asked?**", "a &lt; b", "dr-predict", "The paper says.", "dr-leading", "links", "**In the records**"]
+    assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
+
+
 def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     cells = arrange(notebook(), "notebooks/simlm/x", [])["cells"]
     folded = {cell["source"]: "hide-input" in cell["metadata"]["tags"] for cell in cells if cell["cell_type"] == "code"}
@@ -56,7 +66,8 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top():
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
     cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
-    assert "Not measured yet" in cells[0]["source"] and cells[-1]["outputs"][0]["data"]["text/html"] == ""
+    left = cells[-1]["outputs"][0]["data"]["text/html"]
+    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "card on this page" in left
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():

@@ -111,7 +111,7 @@ def without_times() -> Callable[[Record], dict]:
     def content(record: Record) -> dict:
         values = json.loads(record.model_dump_json(exclude={"seconds", "created"}))
         for facts in values["training"].values():
-            for name in ("resumed_at", "wall_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
+            for name in ("resumed_at", "wall_seconds", "processor_seconds", "train_seconds", "tokens_per_second", "peak_memory"):
                 facts.pop(name)
             facts["curve"].pop("tokens_per_second")
         return values

@@ -68,6 +68,14 @@ def test_a_failing_run_is_named_and_the_other_kept(tiny_recipe, tmp_path):
     assert list(error.value.result.records) == ["good"] and list(error.value.result.failures) == [("broken", 0)]
 
 
+def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
+    long = slow.with_(pretraining__steps=1_000_000, pretraining__checkpoint_every=100_000)
+    with Cluster(1) as cluster:
+        options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
+        result = Study("s/t", {"long": long}, executor=cluster, **options).run()
+    assert result.pending == [("long", 0)] and "of 1,000,000 steps of pre-training" in result.stopped["long", 0]
+
+
 def test_without_a_scheduler_it_says_so():
     with pytest.raises(InputError, match="no scheduler answers"):
         Cluster("tcp://127.0.0.1:9")

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline, Run, execute, open_checkpoint
 from dr_lib.models import DenseEncoder, load_masked_lm
@@ -21,6 +22,16 @@ def encoder(tmp_path, tiny_bert, tiny_tokenizer):
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
     (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder with two text files."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").write_text(f"Some words of text {name}.\n")
     return folder
 
 
@@ -54,3 +65,24 @@ def test_another_pooling_and_a_method_that_needs_a_trained_head_are_refused(enco
 def test_an_unknown_name_is_refused_before_a_hub_is_asked_for_long(monkeypatch):
     with pytest.raises(InputError, match="no such model here, and none fetched before"):
         open_checkpoint("nobody/nothing")
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}, "cannot be used"),
+        ({"model_type": "resnet"}, "no attribute"),
+        (["not", "a", "configuration"], "cannot be used"),
+        ("{", "cannot be used"),
+    ],
+)
+def test_a_base_whose_configuration_is_no_encoders_ends_in_one_line(config, problem, tiny_tokenizer, texts, tmp_path, capsys):
+    base, proof = tmp_path / "base", tmp_path / "proof"
+    tiny_tokenizer.save_pretrained(base)
+    (base / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    (base / "evil.py").write_text(f"import pathlib\npathlib.Path({str(proof)!r}).write_text('ran')\n")
+    told = ["pretrain", str(texts), "--base", str(base), "--objective", "mlm", "--steps", "2", "--to", str(tmp_path / "out")]
+    assert main(told) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and str(base) in error and problem in error
+    assert not proof.exists()

@@ -3,11 +3,13 @@
 import io
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from IPython.display import HTML
 
 from dr_lib import collections, lab, places, report
 from dr_lib.__main__ import main
@@ -43,6 +45,14 @@ def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path)
     assert not re.search(r'(?:src|href)="(?!data:|#)', page) and "prefers-color-scheme: dark" in page
 
 
+def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):
+    compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
+    assert [*compared.runs] == ["BM25"] and [label for label, _ in compared.pending][:2] == ["none", "mlm"]
+    page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Not compared yet, for lack of time: " in page and "Run the same again" in page
+    assert "The same command goes on." in compared.verdict.plain
+
+
 def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_recipe):
     collection = collections.load(own_recipe.collection.name)
     assert own_corpus.place_of(collection) == own_recipe.collection.name
@@ -71,6 +81,45 @@ def test_batches_shrink_to_the_queries_there_are(own_recipe):
     assert own_corpus.fitting(own_recipe) is own_recipe
 
 
+def test_folders_of_one_name_are_studies_of_their_own(beir_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    beir_folder(tmp_path / "a" / "docs")
+    beir_folder(tmp_path / "b" / "docs", passages=41)
+    first, second = (report.compare(tmp_path / one / "docs", ["bm25"], scale="smoke") for one in "ab")
+    assert first.collection.name == second.collection.name == "docs" and first.study != second.study
+    for compared in (first, second):
+        (record,) = lab.load_records(lab.live_folder("smoke"), compared.study)
+        assert record.data["collection"]["digest"] == compared.searched.digest
+        assert compared.study in compared.facts.data
+    assert report.compare(tmp_path / "a" / "docs", ["bm25"], scale="smoke").study == first.study
+
+
+def test_without_time_for_training_questions_people_s_judgements_still_compare_bm25(own_recipe, tmp_path, monkeypatch):
+    for split in ("train", "dev"):
+        (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
+    compared = report.compare(own_recipe.collection.name, ["none"], recipe=own_recipe.model_dump(mode="json"), minutes=1e-4)
+    assert [*compared.runs] == ["BM25"] and compared.pending == [("none", 0)] and not compared.on_generated
+
+
+def test_without_time_and_judgements_try_says_so_by_its_status(own_recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "tiny" / "qrels")
+    assert main(["try", "tiny", "--system", "none", "--minutes", "0.0001"]) == 75
+    assert "not all written: the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "tiny-tried").exists()
+
+
+def test_a_weight_is_chosen_by_people_s_queries_alone(own_recipe):
+    labels = [list(own_corpus.rows(own_recipe, {}, ["none"], judged)) for judged in (["dev", "test"], ["test"])]
+    assert labels[0] == [*labels[1], "BM25 + none, by weight"]
+
+
+def test_who_wins_by_fusion_is_told_what_to_search_with(compare):
+    compared = compare(["none"])
+    compared.__dict__["verdict"] = report.Advice("BM25 + none, by rank", HTML(""))
+    assert "Search with BM25 and with no pre-training, and join" in compared._winner(None)
+
+
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
     (tmp_path / "mini.yaml").write_text(yaml.safe_dump({"recipe": own_recipe.model_dump(mode="json")}))
     monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / f"{name}.yaml")
@@ -88,7 +137,8 @@ def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, cap
     for arguments in (["nowhere"], *(["one.txt", *own] for own in options)):
         assert main(["try", *arguments]) == 1
         told, said = capsys.readouterr()
-        assert told == "" and said.startswith("error: ") and said.count("\n") == 1
+        *before, last = said.splitlines()
+        assert told == "" and last.startswith("error: ") and (not before or before[0].startswith("reading ")) and len(before) < 2
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["one.txt"]
 
 
@@ -98,7 +148,7 @@ def test_progress_names_what_is_built(shared, tiny_recipe):
     (cache.root / f"{stage.name}.partial").mkdir(parents=True)
     with own_corpus.Progress(1.0, out)("comparing", [stage]):
         time.sleep(0.8)
-    assert re.search(r"comparing, 0 of 2 steps, now bm25 run; \w+ ?\w* 0 s left", out.getvalue())
+    assert re.search(r"comparing, 0 of 2 steps, now bm25 run; at most \d+ s left", out.getvalue())
 
 
 def test_a_record_and_json_lines_are_told_apart(tmp_path):

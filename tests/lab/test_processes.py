@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from dr_lib.errors import InputError
-from dr_lib.lab import Pipeline
+from dr_lib.lab import Cache, Pipeline, Study
+from dr_lib.stages import TimeIsUpError, until
 from dr_lib.training import TrainingError, TrainLog
+from dr_lib.training.checkpoint import checkpoint_folders
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
@@ -88,6 +91,24 @@ def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(r
         log, weights = built(stage, folder, 2, shared, monkeypatch)
         assert log.resumed_at and (log.column("loss") == whole_log.column("loss")).all()
         assert all((weights[name] == expected).all() for name, expected in whole.items())
+
+
+def test_two_processes_stop_after_the_same_step_and_go_on_as_if_they_had_not(recipe, tmp_path, shared, monkeypatch):
+    stage = Pipeline(recipe).pretrained
+    with pytest.raises(TimeIsUpError, match="stopped after 1 of 30 steps"), until(time.time() + 0.5):
+        built(stage, tmp_path / "stopped", 2, shared, monkeypatch)  # up before they have begun; no alarm ends them
+    assert not workers() and [path.name for path in checkpoint_folders(tmp_path / "stopped")] == ["checkpoint-1"]
+    log, weights = built(stage, tmp_path / "stopped", 2, shared, monkeypatch)
+    _, expected = built(stage, tmp_path / "whole", 2, shared, monkeypatch)
+    assert log.resumed_at == [1] and all((weights[name] == one).all() for name, one in expected.items())
+
+
+def test_a_pool_of_processes_is_stopped_when_the_time_is_up(recipe, tmp_path):
+    long = recipe.with_(pretraining__steps=1_000_000, pretraining__checkpoint_every=100_000)
+    options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        result = Study("s/t", {"long": long}, executor=pool, **options).run()
+    assert result.pending == [("long", 0)] and "of 1,000,000 steps of pre-training" in result.stopped["long", 0]
 
 
 def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared, monkeypatch):

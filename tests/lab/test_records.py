@@ -10,6 +10,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_record, load_records, publish
+from dr_lib.lab.records import pack_scores, unpack_scores
 
 
 def scores(values: list[float]) -> dict:
@@ -44,9 +45,10 @@ def test_every_record_of_the_book_loads():
     assert paths
     for path in paths:
         record = load_record(path)
-        packed = [len(values) for values in record.scores["values"].values()]
-        assert path.stat().st_size - sum(packed) < 30_000 and max(packed) <= 5 * len(record.query_ids) + 100, path.name
-        assert isinstance(record.scores["queries"], str), "publish it: query ids lie apart"
+        content = json.loads(path.read_text())
+        assert "packed" in content["scores"] and content["scores"]["queries"].endswith(".json"), "publish it: an earlier form"
+        scored = len(record.query_ids) * len(record.means)
+        assert len(content["scores"]["packed"]) <= 5 * scored + 200 and path.stat().st_size < 20_000 + 5 * scored, path.name
         curves = [points for log in record.training.values() for points in log.get("curve", {}).values()]
         assert max(map(len, curves), default=0) <= 50, "publish it: a curve has 50 points"
         assert (record.scale, record.file_name) == (path.parent.name, path.name)
@@ -68,6 +70,28 @@ def test_a_record_from_before_keys_held_the_code_loads(tmp_path):
     del content["code"], content["checksum"]
     path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
     assert load_record(path).code == {}
+
+
+def test_a_record_of_an_earlier_form_loads(tmp_path):
+    values = Scores(["a", "b", "c"], {"nDCG@10": np.array([0.1, 0.7, 0.1]), "R@1": np.array([0, 1, 0])})
+    means = {name: values.mean(name) for name in values.values}
+    record = make_record(scores=values.to_dict(), means=means, training={"retriever": {"curve": {"loss": [0.25, 0.1]}}})
+    path = record.save(tmp_path)
+    rewrite(path, scores=values.to_dict(), training=record.training)
+    loaded = load_record(path)
+    assert loaded == record and loaded.training["retriever"]["curve"]["loss"] == [0.25, 0.1]
+    assert loaded.per_query("nDCG@10").tolist() == values.per_query("nDCG@10").tolist()
+
+
+@pytest.mark.parametrize("distinct", [2, 300, 70_000])
+def test_packed_scores_come_back_to_the_last_digit(distinct):
+    rng = np.random.default_rng(distinct)
+    queries = [f"q{number}" for number in range(max(distinct, 1000))]
+    values = rng.random((2, distinct)).astype(np.float32)[:, rng.integers(0, distinct, len(queries))]
+    packed = pack_scores(Scores(queries, {"b": values[0], "a": values[1]}))
+    found = unpack_scores(packed)
+    assert found.query_ids == queries and [*found.values] == ["b", "a"]
+    assert found.per_query("b").tobytes() == values[0].tobytes() and found.per_query("a").tobytes() == values[1].tobytes()
 
 
 def test_an_altered_record_is_refused(tmp_path):
@@ -99,6 +123,10 @@ def rewrite(path, **changes):
         ({"seed": 3}, "seed"),
         ({"scores": scores([1.0, 0.4])}, "mean of MRR@10"),
         ({"scores": {"queries": "???", "values": {}}}, "not packed scores"),
+        ({"scores": make_record().scores | {"packed": "???"}}, "not packed scores"),
+        ({"scores": make_record().scores | {"measures": ["MRR@10", "R@1"]}}, "not packed scores"),
+        ({"scores": make_record().scores | {"queries": None}}, "not packed scores"),
+        ({"training": {"retriever": {"curve": "???"}}}, "training: cannot be unpacked"),
         ({"format": 0}, "format"),
         ({"extra": 1}, "extra"),
     ],

@@ -12,7 +12,7 @@ from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.lab import Study, StudyError
-from dr_lib.lab.study import versions_of
+from dr_lib.lab.study import InThisProcess, versions_of
 from dr_lib.stages import Cache
 
 LABELS = {"first": {}, "mean": {"pooling": "mean"}, "float16": {"evaluation__vector_type": "float16"}}
@@ -160,22 +160,57 @@ def took(cache: Cache, kind: str, seconds: float) -> None:
         path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
 
 
-def test_nothing_is_started_that_would_not_finish(study, cache):
+class Time:
+    """Time that is up after so many steps of training in all; None: never."""
+
+    def __init__(self, monkeypatch):
+        self.steps: int | None = None
+        monkeypatch.setattr("dr_lib.training.loop.time_is_up", self.up)
+
+    def up(self) -> bool:
+        self.steps = None if self.steps is None else self.steps - 1
+        return self.steps is not None and self.steps <= 0
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    return Time(monkeypatch)
+
+
+@pytest.mark.parametrize("pool", [InThisProcess, lambda: ThreadPoolExecutor(1)])
+def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study, tiny_recipe, steps, tmp_path, capsys, pool):
+    longer = tiny_recipe.with_(objective="simlm", dropout=0.3, pretraining__steps=9)
+    elsewhere = {"cache": Cache(tmp_path / "other", announce=str), "records": tmp_path / "others"}
+    (unbroken,) = study([], {"long": longer}, **elsewhere).run().runs()["long"]
+    with pool() as executor:
+        bounded = study(["first"], {"long": longer}, minutes=60, executor=executor)
+        steps.steps = 7
+        result = bounded.run()
+        assert (result.pending, result.stopped) == ([("long", 0)], {("long", 0): "7 of 9 steps of pre-training"})
+        assert list(result.records) == ["first"] and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
+        steps.steps = 3  # two of pre-training, one of fine-tuning
+        assert bounded.run().stopped == {("long", 0): "1 of 4 steps of fine-tuning"}
+        steps.steps = None
+        (record,) = bounded.run().runs()["long"]
+    assert record.keys == unbroken.keys and record.scores == unbroken.scores
+    weights = {name: facts["weights"] for name, facts in record.training.items()}
+    assert weights == {name: facts["weights"] for name, facts in unbroken.training.items()}
+
+
+def test_what_does_not_fit_is_begun_all_the_same_when_nothing_else_is_left(study, cache):
     study(["first"]).run()
     took(cache, "vectors", 600.0)
     result = study(seeds=[0, 1], minutes=5).run()
-    assert sorted(result.records) == ["first"]
-    assert result.pending == [("mean", 0), ("first", 1), ("mean", 1)]
-    assert study(seeds=[0, 1], minutes=50).run().pending == []
+    assert result.pending == []  # they were quicker than the first
 
 
-def test_what_still_fits_is_run_though_an_earlier_one_does_not(study, cache):
+def test_what_still_fits_is_run_before_an_earlier_one_that_does_not(study, cache):
     study(["first"]).run()
     took(cache, "vectors", 600.0)
     bm25 = study(["first"]).planned[0].recipe.with_(evaluation__kind="bm25")
     study((), {"BM25": bm25.with_(seed=3)}).run()  # so that its duration is known
     result = study(["mean"], {"BM25": bm25}, minutes=5).run()
-    assert result.pending == [("mean", 0)] and list(result.records) == ["BM25"]
+    assert list(result.records) == ["BM25", "mean"]
 
 
 def test_no_time_starts_nothing_and_unknown_durations_start_one_run_at_a_time(study):

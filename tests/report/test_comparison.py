@@ -139,6 +139,8 @@ def test_labels_and_captions_are_escaped(record):
 def test_a_study_leads_to_the_notebook_that_runs_it():
     assert notebook_of("simlm/table08") == "notebooks/simlm/table08_replace_rates.ipynb"
     assert notebook_of("dpr_paq/table01") == "notebooks/dpr_paq/table01_qa.ipynb"
+    assert notebook_of("methods/equal-budgets") == "notebooks/methods/equal_budgets.ipynb"
+    assert notebook_of("methods/open-domain") == "notebooks/methods/open_domain.ipynb"
     assert notebook_of("methods/pipeline-squad") == "notebooks/methods/pipeline.ipynb"
     assert notebook_of("your_corpus/mine") == "notebooks/your_corpus.ipynb"
     assert notebook_of("simlm/table99") is None and notebook_of(None) is None

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from dr_lib import objectives
+from dr_lib import objectives, places
 from dr_lib.evaluation import Interval
 from dr_lib.report import Series, curves, figures, intervals, logged, named, slopes, training_curves
-from dr_lib.report.figures import FAMILIES, NAMES, PALETTE, family, tick
+from dr_lib.report.figures import FAMILIES, NAMES, PALETTE, WIDTH, family, tick
 
 
 @pytest.fixture
@@ -56,7 +56,29 @@ def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn)
     assert words == [name for name in FAMILIES if name != "masked words alone"]
     colours = [to_hex(line.get_color()) for line in figure.axes[0].lines[1::2]]
     assert colours == [PALETTE.series[0], PALETTE.series[1], PALETTE.paper]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["no pre-training", "ICT", "SimLM"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["SimLM", "ICT", "no pre-training"]
+
+
+def test_names_stand_above_their_points_and_what_has_none_is_left_out(drawn):
+    intervals([Series("live", "live", points(a=2, c=1), "%")], ["a", "b", "c"], alt="x", zero=True)
+    axes = drawn[0].axes[0]
+    names = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert names.keys() == {"a", "c"}
+    assert all(names[label] - 0.5 < line.get_ydata()[0] < names[label] for label, line in zip("ac", axes.lines[1::2], strict=True))
+
+
+def test_every_figure_is_as_narrow_as_a_phone(drawn, record):
+    """Several panels, long names and a legend below included; those that a notebook draws itself have the width too."""
+    values = points(**{"a method with a name of forty letters!!": 30, "ict": 20})
+    sides = [Series(role, role, values, "MRR@10, %") for role in ("paper", "recorded", "live")]
+    curve = {"step": [1, 2], "loss": [2.0, 1.0]}
+    intervals(sides, [*values], alt="x")
+    curves({"a": ([1, 2], [3.0, 2.0])}, x="x", y="y", alt="x")
+    runs = {str(i): [record(str(i), [1.0], training={"pretrained": {"curve": curve}})] for i in range(5)}
+    training_curves(runs, ending="loss", unit="x")
+    assert [figure.get_figwidth() for figure in drawn] == [WIDTH] * 3
+    sources = "".join(path.read_text() for path in (places.project_root() / "notebooks").rglob("*.ipynb"))
+    assert set(re.findall(r"figsize=\(([^,]+)", sources)) == {"report.WIDTH"}
 
 
 def test_rates_have_the_colour_of_their_source(drawn):
@@ -115,7 +137,8 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
     }
     html = training_curves(runs, ending="loss", unit="nats").data
     assert "SimLM ends at 9.00; masked LM ends at 3.00" in html and "no pre-training" not in html
-    simlm, mlm, cdmae = drawn[0].axes
+    simlm, mlm, cdmae, empty = drawn[0].axes
+    assert not empty.get_visible()
     assert [len(axes.lines) for axes in (simlm, mlm, cdmae)] == [2, 1, 2]
     assert [line.get_color() for line in simlm.lines] == [line.get_color() for line in cdmae.lines]
     assert simlm.get_ylim() == mlm.get_ylim()
@@ -124,4 +147,4 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
 
 def test_without_a_logged_stage_a_sentence_stands_in(record):
     assert logged([record("a", [1.0])], "loss") == {}
-    assert "No training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
+    assert "no training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data

@@ -10,8 +10,8 @@ from IPython.display import HTML
 
 from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
-from dr_lib.report.findings import Advice
-from dr_lib.report.measured import detectable, differences, mean_intervals
+from dr_lib.report.findings import Advice, unfinished
+from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals
 
 OPEN = Advice(None, HTML(""))
 
@@ -74,6 +74,12 @@ def test_what_to_do_next_follows_from_the_verdict(runs):
         assert told in next_steps(some, "MRR@10", verdict, best=labels[0], questions=None, passages=100_000).data
 
 
+def test_who_searches_with_bm25_and_another_has_bm25_beside_it(runs):
+    verdict = Advice("BM25 + ahead, by rank", HTML(""))
+    told = next_steps(runs, "MRR@10", verdict, best="ahead", questions=None, passages=100_000).data
+    assert "<strong>Search with BM25 + ahead, by rank</strong>." in told and "beside" not in told
+
+
 def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
     """A second seed that is far better than the first, where BM25 has one: the order is of the means over all seeds."""
     level = runs["BM25"][0].per_query("MRR@10")
@@ -89,8 +95,17 @@ def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
 def test_one_query_gives_no_verdict(record):
     one = {label: [record(label, [1.0])] for label in ("a", "BM25")}
     assert advice(one, "MRR@10", generated=False).label is None
-    alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, pending=4)
-    assert "one system" in alone.plain and "4 runs did not fit" in alone.plain and "smoke" not in alone.plain
+    left = unfinished([("simlm", 0), ("BM25 + simlm, by rank", 0)], {})
+    alone = advice({"BM25": one["BM25"]}, "MRR@10", generated=False, unfinished=left)
+    assert "one system" in alone.plain and "smoke" not in alone.plain
+    assert "\nNot compared yet, for lack of time: SimLM; BM25 + SimLM, by rank. The same command goes on." in alone.plain
+
+
+def test_what_was_stopped_is_named_once_with_how_far_it_is():
+    far = dict.fromkeys([("simlm", 0), ("BM25 + simlm, by rank", 0)], "1,250 of 2,000 steps of pre-training")
+    told = unfinished([*far, ("mlm", 0)], far)
+    assert "by rank; masked LM. Stopped on the way: SimLM after 1,250 of 2,000 steps of pre-training. The" in told
+    assert unfinished([], {}) == "" and told.endswith("The same command goes on.")
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
@@ -102,6 +117,15 @@ def test_generated_questions_ask_for_judgements_and_say_what_fifty_would_show(ru
     told = next_steps(runs, "MRR@10", OPEN, best="level", questions=questions(test=60), passages=100_000).data
     assert "<code>written/here</code>" in told and "Do not give up BM25" in told and "between level" not in told
     assert "Judge 50 queries" in told and f"difference of about {least(runs, 50):.0f} points" in told
+
+
+def test_an_encoder_as_it_comes_was_not_trained_on_the_generator_s_questions(runs, record):
+    some = {"BM25": runs["BM25"], "public": [record("public", np.linspace(0, 1, 60), recipe={"retriever": "public", "base": "b"})]}
+    told = [
+        next_steps(these, "MRR@10", OPEN, best=best, questions=questions(test=60), passages=100_000).data
+        for these, best in ((runs, "level"), (some, "public"))
+    ]
+    assert "same generator" in told[0] and "same generator" not in told[1] and "favours BM25 over public" in told[1]
 
 
 def test_judged_test_queries_ask_for_nothing_but_more(runs):
@@ -116,8 +140,8 @@ def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
 
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
-    small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, pending=2).data
-    for words in ("500 passages are little", "Training queries are few", "small one of the book", "2 runs did not fit"):
+    small = next_steps(runs, "MRR@10", OPEN, best="ahead", questions=questions(train=200), passages=500, unfinished=True).data
+    for words in ("500 passages are little", "Training queries are few", "small one of the book", "Run the same again"):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
@@ -149,6 +173,18 @@ def test_rivals_of_a_winner_are_named(runs, record):
     twin = [record("twin", runs["ahead"][0].per_query("MRR@10") + 0.002 * (-1) ** np.arange(60))]
     found = advice(runs | {"twin": twin}, "MRR@10", generated=False)
     assert found.label in ("ahead", "twin") and "of BM25" in found.text.data and "Not told apart from it" in found.text.data
+
+
+def test_the_verdict_never_contradicts_the_tests_shown_beside_it(runs, record):
+    """Near the level many comparisons among the others must not take back what is established against BM25."""
+    level = runs["BM25"][0].per_query("MRR@10")
+    order, rng = np.arange(60), np.random.default_rng(0)
+    for gap in np.linspace(0.02, 0.08, 7):
+        near = [record(f"near {n}", np.clip(level + gap + 0.15 * (-1) ** rng.permutation(order), 0, 1)) for n in range(4)]
+        some = {"BM25": runs["BM25"]} | {one.label: [one] for one in near}
+        pairs = [(label, "BM25") for label in some if label != "BM25"]
+        best, p_values = max(pairs, key=lambda pair: some[pair[0]][0].means["MRR@10"]), corrected_tests(pairs, some, "MRR@10")
+        assert (advice(some, "MRR@10", generated=False, pairs=pairs).label is not None) == (p_values[best] < 0.05)
 
 
 def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):

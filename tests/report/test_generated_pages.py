@@ -11,6 +11,7 @@ from generated_pages import IDEAS, SEEN, claims_page, counts_table, faults_secti
 from dr_lib.errors import InputError
 from dr_lib.evaluation import STATES, load_papers
 from dr_lib.files import sealed, write_json
+from dr_lib.lab import load_record, recorded_folder
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
 ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None}
@@ -71,6 +72,15 @@ def test_claims_can_be_filtered_by_what_they_rest_on():
         assert {one[name] for one in facts} == {*values}
     (line,) = [line for line in page.splitlines() if "<script>" in line]
     assert "//" not in line.partition("<script>")[2]  # all on one line: a comment to its end would eat the script
+
+
+def test_a_record_of_a_page_is_complete_without_the_other_files_of_the_book(tmp_path, monkeypatch):
+    path = next(recorded_folder("laptop").glob("simlm-table08_*.json"))
+    recorded = load_record(path)
+    monkeypatch.setattr(generated_pages, "load_records", lambda folder: [recorded] if folder.name == "laptop" else [])
+    generated_pages.copy_records(tmp_path)
+    (copied,) = tmp_path.rglob("*.json")
+    assert copied.relative_to(tmp_path).as_posix() == f"laptop/{path.name}" and load_record(copied) == recorded
 
 
 def test_certificates_are_found_by_their_record_and_an_altered_one_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import bootstrap_interval
-from dr_lib.report import measured, presentable, recorded_by_collection, recorded_studies
+from dr_lib.report import measured, presentable, recorded_by_collection, recorded_collections, recorded_studies
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
 from dr_lib.report.tables import spell_data
 
@@ -75,3 +75,14 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
     found = recorded_by_collection("z")
     assert {name: list(own) for name, own in found.items()} == {"x": ["p", "q"], "y": ["p"]}
     assert recorded_by_collection("unknown") == {}
+
+
+def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
+    facts = [
+        ("a", {"name": "squad", "digest": "d0", "passages": 9, "test_queries": None}),
+        ("b", {"name": "squad", "digest": "d0", "passages": 9, "test_queries": 3}),
+        ("a", {"name": "squad", "digest": "d1", "passages": 5}),
+    ]
+    records = [SimpleNamespace(study=study, data={"collection": data}) for study, data in facts]
+    monkeypatch.setattr(measured, "load_records", lambda folder: records if folder.name == "laptop" else [])
+    assert recorded_collections() == [facts[1][1] | {"studies": {"a", "b"}}, facts[2][1] | {"studies": {"a"}}]

@@ -87,7 +87,7 @@ def test_another_method_starts_from_the_model_with_a_decoder_of_its_own(recipe, 
 
 
 def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path):
-    with pytest.raises(TimeIsUpError, match="of 4: the same command goes on"):
+    with pytest.raises(TimeIsUpError, match="0 of 4 steps of pre-training: the same command goes on"):
         pretrain(recipe, tmp_path / "out", minutes=0, cache=quiet(tmp_path / "one"))
     assert not (tmp_path / "out").exists()
     (out,) = pretrain(recipe, tmp_path / "out", minutes=60, cache=quiet(tmp_path / "one"))
@@ -114,7 +114,7 @@ def test_the_command_tells_an_unfinished_training_by_its_status(recipe, tmp_path
     given = ["pretrain", recipe.collection.name, "--base", recipe.base, "--steps", "2", "--to", str(tmp_path / "out")]
     given += ["-p", "passage_length", "32", "-p", "pretraining__tokens_per_batch", "256"]
     assert main([*given, "--time-budget", "0"]) == 75
-    assert "step 0 of 2" in capsys.readouterr().err
+    assert "after 0 of 2 steps" in capsys.readouterr().err
     assert main(given) == 0
     assert capsys.readouterr().out.strip().endswith("out")
     assert main([*given, "-p", "pretraining__step", "3"]) == 1

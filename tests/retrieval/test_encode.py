@@ -107,6 +107,23 @@ def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp
     assert len(resumed.shapes) == len(plan_by_length(store.lengths(48), 400, 48)) - 5
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_unfinished_vectors_that_were_altered_are_made_again(store, tiny_bert, tmp_path, seed):
+    """A power cut may leave the note and lose the vectors that it speaks of: here one bit of one finished row."""
+    with pytest.raises(KeyboardInterrupt):
+        encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
+    left = np.lib.format.open_memmap(tmp_path / ".v.npy.partial", mode="r+")
+    done = np.concatenate(plan_by_length(store.lengths(48), 400, 48)[:5])  # the sixth was made and not yet written
+    bits, rng = left.view(np.uint32), np.random.default_rng(seed)
+    bits[rng.choice(done), rng.integers(bits.shape[1])] ^= np.uint32(1 << int(rng.integers(32)))
+    left.flush()
+    del bits, left
+    again = ClsEncoder(tiny_bert().bert)
+    found = encode(again, store, tmp_path / "v.npy", **options())
+    assert (found == encode(ClsEncoder(tiny_bert().bert), store, tmp_path / "w.npy", **options())).all()
+    assert len(again.shapes) == len(plan_by_length(store.lengths(48), 400, 48))
+
+
 @pytest.mark.parametrize("change", [{"max_length": 32}, {"normalise": False}, {"dtype": "float16"}, {"title": "none"}])
 def test_unfinished_work_of_other_settings_is_not_used(store, tiny_bert, tmp_path, change):
     with pytest.raises(KeyboardInterrupt):

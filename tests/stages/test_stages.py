@@ -4,10 +4,12 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from dr_lib.errors import InputError
-from dr_lib.stages import Cache, Data, Estimates, Stage, read_manifest, stage
+from dr_lib.stages import Cache, Data, Estimates, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -121,6 +123,61 @@ def test_a_failed_build_leaves_nothing_that_counts_as_finished(cache):
         cache.get(one)
     assert not cache.finished(one)
     assert cache.get(one).is_dir() and not cache.manifest(one)["resumed"]
+
+
+# Time ---------------------------------------------------------------------------------------------------------------
+
+
+@stage(resumable=True)
+def sleeping(folder):
+    (folder / "left").write_text("left")
+    if len(list(folder.iterdir())) == 1:
+        (folder / "second").write_text("this time")
+        time.sleep(60)
+
+
+@stage(resumable=True)
+def asking(folder):
+    while not time_is_up():
+        time.sleep(0.01)
+    time.sleep(0.2)  # the alarm would have rung
+    (folder / "checkpoint").write_text("kept")
+    raise TimeIsUpError("by itself")
+
+
+def test_an_alarm_stops_what_does_not_ask_and_it_goes_on_later(cache):
+    before, started = signal.getsignal(signal.SIGALRM), time.monotonic()
+    with pytest.raises(TimeIsUpError):
+        cache.within(0.3 / 60).get(sleeping())
+    assert time.monotonic() - started < 30 and signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0) and not time_is_up()
+    assert not cache.finished(sleeping()) and cache.draft(sleeping()).is_dir()
+    assert cache.get(sleeping()) == cache.folder(sleeping())
+
+
+def test_what_asks_leaves_what_it_wants_and_no_alarm_disturbs_it(cache):
+    with pytest.raises(TimeIsUpError, match="by itself"):
+        cache.within(0.2 / 60).get(asking())
+    assert (cache.draft(asking()) / "checkpoint").read_text() == "kept"
+
+
+def test_in_a_thread_what_asks_is_stopped_too(cache):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TimeIsUpError, match="by itself"):
+        pool.submit(cache.within(0.2 / 60).get, asking()).result(60)
+
+
+def test_without_time_nothing_is_built_and_what_is_there_is_found(cache):
+    with pytest.raises(TimeIsUpError):
+        cache.within(0).get(words("a"))
+    assert cache.built == []
+    folder = cache.get(words("a"))
+    assert cache.within(0).get(words("a")) == folder
+
+
+def test_no_bound_is_no_bound(cache):
+    assert cache.within(0).within(None).get(words("a")).is_dir()
+    with until(None):
+        assert not time_is_up()
 
 
 def test_the_manifest_names_every_file_with_size_and_checksum(cache):

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from dr_lib.errors import InputError
+from dr_lib.stages import TimeIsUpError
 from dr_lib.training import TrainLog, TrainSettings, train
 from dr_lib.training.checkpoint import checkpoint_folders
 
@@ -50,6 +51,16 @@ def test_a_run_in_pieces_equals_an_unbroken_one_bit_for_bit(tmp_path, unbroken, 
         assert (log.step, log.finished) == (stop, False)
     log = killable.run(killable.Miniature(), tmp_path)
     assert log.resumed_at == list(stops)
+    assert_same_run(unbroken, tmp_path)
+
+
+def test_a_run_whose_time_is_up_leaves_its_last_step_and_goes_on_bit_for_bit(tmp_path, unbroken, killable, monkeypatch):
+    asked = iter([False] * 7 + [True])
+    with monkeypatch.context() as patch, pytest.raises(TimeIsUpError, match="stopped after 8 of 24 steps"):
+        patch.setattr("dr_lib.training.loop.time_is_up", lambda: next(asked))
+        killable.run(killable.Miniature(), tmp_path)
+    assert [path.name for path in checkpoint_folders(tmp_path)] == ["checkpoint-5", "checkpoint-8"]
+    assert killable.run(killable.Miniature(), tmp_path).resumed_at == [8]
     assert_same_run(unbroken, tmp_path)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -201,3 +203,31 @@ def test_the_bar_tells_loss_rate_and_speed(tmp_path, regression, gaussian_batche
     assert "shown: 100%" in told
     assert "tokens/s" in told
     assert "lr " in told
+
+
+@dataclass
+class Texts:
+    """As much of a batch of tokens as the loop looks at."""
+
+    values: torch.Tensor
+    attention_mask: torch.Tensor
+
+
+def test_the_bar_tells_the_share_of_what_the_machine_can_compute(tmp_path, monkeypatch, capsys):
+    """A product of 5 x 8 and 8 x 4 forward, and one as large backward, for its weights."""
+    monkeypatch.setattr("dr_lib.training.machine.most_operations", lambda where, kind: 256.0)
+    monkeypatch.setattr("dr_lib.training.loop.Meter.rate", lambda meter: 1.0)
+    layer = nn.Linear(8, 4)
+
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, batch, generator):
+            return {"loss": self.layer(batch.values).square().mean()}
+
+    batch = Texts(torch.ones(5, 8), torch.ones(1, 5))
+    settings = TrainSettings(steps=2, learning_rate=0.05, precision="fp32")
+    train(Task(), lambda step: batch, settings, tmp_path, title="shown", progress=True)
+    assert f"MFU {2 * 2 * 5 * 8 * 4 / 5 / 256:.0%}" in capsys.readouterr().err

@@ -4,8 +4,8 @@
    The first half draws masks and knows no page; the second half is the page. Text is only ever set as text. Page: ideas/masks-explorer. */
 "use strict";
 
-/* A word is {pieces: [text, ...], count, importance}: its pieces, its occurrences in the collection, and CDMAE's
-   importance, null where it is not known. A mask is a list of lists: for each word, for each piece, hidden or not. */
+/* A word is {pieces: [text, ...], count, importance, minseg}: its pieces, its occurrences in the collection, and CDMAE's
+   importance by either way to extend mutual information, null where it is not known. A mask is a list of lists: for each word, for each piece, hidden or not. */
 
 const masks = {};
 
@@ -68,9 +68,6 @@ masks.highest = function (words, values, rate, noise, random) {
   return take(words, ranked(values.map((value) => value + noise * masks.normal(random))), limit);
 };
 
-masks.importance = (words, rate, noise, random) =>
-  masks.highest(words, words.map((word) => word.importance), rate, noise, random);
-
 masks.rarity = (words, total) => words.map((word) => Math.log(total / word.count));
 
 /* Words drawn with probability in proportion to 1 / count: a logarithm and Gumbel noise, sorted. */
@@ -101,7 +98,7 @@ masks.perRow = function (words, rate, row, random) {
 masks.cut = function (text, tables) {
   const plain = text.toLowerCase().normalize("NFD").replace(/\p{Mn}/gu, "");
   const found = plain.match(/[!-/:-@[-`{-~\p{P}]|[\u3400-\u9fff\uf900-\ufaff]|[^\s!-/:-@[-`{-~\p{P}\u3400-\u9fff\uf900-\ufaff]+/gu) || [];
-  return found.map((name) => ({ pieces: wordPieces(name, tables.pieces), count: tables.counts.get(name) || 1, importance: null }));
+  return found.map((name) => ({ pieces: wordPieces(name, tables.pieces), count: tables.counts.get(name) || 1, importance: null, minseg: null }));
 };
 
 function wordPieces(name, known) {
@@ -124,7 +121,7 @@ masks.tables = function (data) {
   data.words.forEach((word, i) => counts.set(word, data.wordCounts[i]));
   const passages = data.passages.map((passage) => ({
     title: passage.title,
-    words: passage.words.map(([pieces, count, importance]) => ({ pieces, count, importance })),
+    words: passage.words.map(([pieces, count, importance, minseg]) => ({ pieces, count, importance, minseg })),
   }));
   return { pieces: new Set(data.pieces), counts, total: data.total, stop: new Set(data.stop), passages };
 };
@@ -136,6 +133,7 @@ masks.strategies = {
   wholeWord: { name: "whole words at random (SimLM, RetroMAE)", takes: [] },
   uniform: { name: "single tokens at random (BERT)", takes: [] },
   importance: { name: "by importance (CDMAE's decoder)", takes: ["noise"], book: true },
+  minseg: { name: "by importance, n-grams for what they add (minseg)", takes: ["noise"], book: true },
   rarity: { name: "by rarity, \u2212log p of the word (a baseline)", takes: ["noise"] },
   keyword: { name: "keywords, drawn by 1 / count (MASTER)", takes: [] },
   superset: { name: "encoder's mask and more (SimLM's decoder)", takes: ["encoderRate"] },
@@ -152,7 +150,9 @@ masks.draw = function (strategy, words, options, total) {
     const superset = strategy === "superset" && masks.superset(words, encoder, rate, encoderRate, random);
     return { encoder, decoder: superset || masks.complementary(words, encoder) };
   }
-  if (strategy === "importance") return { decoder: masks.importance(words, rate, noise, random) };
+  if (masks.strategies[strategy].book) {
+    return { decoder: masks.highest(words, words.map((word) => word[strategy]), rate, noise, random) };
+  }
   if (strategy === "rarity") return { decoder: masks.highest(words, masks.rarity(words, total), rate, noise, random) };
   if (strategy === "perRow") return { decoder: masks.perRow(words, rate, options.row, random) };
   return { decoder: masks[strategy](words, rate, random) };
@@ -248,8 +248,8 @@ function explore(place, tables) {
   function redraw() {
     const shown = words();
     ownField.hidden = importanceKnown();
-    strategies.querySelector('[value="importance"]').disabled = !importanceKnown();
-    if (!importanceKnown() && state.strategy === "importance") state.strategy = strategies.value = "rarity";
+    for (const choice of strategies.options) choice.disabled = Boolean(masks.strategies[choice.value].book) && !importanceKnown();
+    if (strategies.selectedOptions[0].disabled) state.strategy = strategies.value = "rarity";
     const strategy = masks.strategies[state.strategy];
     for (const [key, field] of Object.entries(fields)) field.field.hidden = !strategy.takes.includes(key);
     rateField.field.hidden = Boolean(strategy.noRate);
@@ -266,7 +266,7 @@ function explore(place, tables) {
     const { decoder, encoder } = masks.draw(state.strategy, shown, state, tables.total);
     const values = valuesOf(shown);
     const most = Math.max(...values, 1e-9);
-    const told = state.strategy === "importance" ? "importance" : "rarity";
+    const told = masks.strategies[state.strategy].book ? "importance" : "rarity";
     shown.forEach((word, i) => {
       const note = `${told} ${values[i].toFixed(1)} nats, ${word.count.toLocaleString("en")} times in the collection`;
       const current = state.strategy === "perRow" && i === state.row;
@@ -277,7 +277,8 @@ function explore(place, tables) {
   }
 
   function valuesOf(shown) {
-    return state.strategy === "importance" ? shown.map((word) => word.importance) : masks.rarity(shown, tables.total);
+    const known = masks.strategies[state.strategy].book;
+    return known ? shown.map((word) => word[state.strategy]) : masks.rarity(shown, tables.total);
   }
 
   function factsOf(shown, decoder) {

@@ -1,0 +1,94 @@
+"""What a page says of the book's records is what they are: numbers come from them, and orders that prose states hold."""
+
+import re
+from functools import cache
+from itertools import pairwise
+
+import nbformat
+import pytest
+from check_pages import ROOT
+from measured_numbers import measured
+from test_measured_numbers import typed
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
+SAID = {
+    "pair/table03_ablations": [
+        ["pair/table03; w/o PT; R@5", "pair/table03; w/o KD; R@5", "pair/table03; Complete (PAIR); R@5"],
+        ["pair/table03; w/o PT; R@5", "pair/table03; w/o PSR; R@5", "pair/table03; Complete (PAIR); R@5"],
+        ["pair/table03; w/o PT; R@5", "methods/main; none; R@5", "pair/table03; w/o KD; R@5"],
+    ],
+    "pair/table05_thresholds": [
+        [f"pair/table05-labels; {row}; Acc_pos" for row in ("0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4")],
+        ["pair/table05-negatives; 0.6 / 0.4; Acc_neg", "pair/table05-labels; 0.8 / 0.2; Acc_pos"],
+    ],
+    "pair/fig4_similarity": [
+        [f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")] for row in ("PAIR", "PAIR without PSR")
+    ],
+    "dpr_paq/table01_qa": [
+        ["dpr_paq/table01; BM25; accuracy@20", "dpr_paq/table01; DPR (ours); accuracy@20"],
+        ["dpr_paq/table01; DPR (ours); MRR@10", "dpr_paq/table01; DPR (ours), first round; MRR@10"],
+        ["dpr_paq/table01; DPR-PAQ; MRR@10", "dpr_paq/table01; DPR-PAQ, first round; MRR@10"],
+    ],
+    "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
+    "master/table07_nlu": [
+        [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
+    ],
+    "methods/main_results": [
+        [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
+    ],
+    "methods/open_domain": [
+        [f"methods/open-domain; {row}; accuracy@20" for row in ("BM25", f"{best}, retriever 2", bare, "PAIR")]
+        for best in ("MASTER", "SimLM")
+        for bare in ("none", "none, retriever 2")
+    ],
+    "methods/stages": [
+        [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
+        *([f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")] for one in ("SimLM", "MASTER")),
+    ],
+    "evaluation/graded_sets": [
+        [f"evaluation/graded; {row}; nDCG@10; {where}" for row in ("BM25", "no pre-training")]
+        for where in ("trecdl-mini", "liveqa-med")
+    ],
+    "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
+    "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
+    "pair/table04_cases": [[f"pair/table03; {row}; MRR@10" for row in ("w/o PSR", "Complete (PAIR)")]],
+    "cdmae/fig2_fig3_masked_terms": [
+        [f"cdmae/figure02; {row}, 50 %; stop words and punctuation" for row in ("random masking", "importance-aware masking")]
+    ],
+    "cdmae/table06_masking_cost": [
+        [f"cdmae/table06; {row}; CPU ms" for row in ("RetroMAE", "CDMAE", "MAE")],
+        ["cdmae/table06; SimLM; GPU ms", "cdmae/table06; RetroMAE; CPU ms"],
+    ],
+}
+"""Page -> orders that its reading states, each from high to low. Where a new record breaks one, the prose has to change."""
+
+value = cache(measured)
+
+
+def prose(path):
+    """The first cell of a notebook, where its reading stands."""
+    return nbformat.read(path, as_version=4).cells[0].source
+
+
+@pytest.mark.parametrize("page", SAID)
+def test_orders_that_a_reading_states_are_those_of_the_records(page):
+    assert "**In the book's records**" in prose(ROOT / f"notebooks/{page}.ipynb")
+    for order in SAID[page]:
+        numbers = [float(value(cell)) for cell in order]
+        assert all(one > other for one, other in pairwise(numbers)), dict(zip(order, numbers, strict=True))
+
+
+@pytest.mark.parametrize("page", SAID)
+def test_a_reading_has_no_typed_result_and_all_its_cells_have_records(page):
+    (reading,) = (part for part in prose(ROOT / f"notebooks/{page}.ipynb").split("\n\n") if part.startswith("**In the book's"))
+    assert not typed(reading.replace("paper", ""))
+    cells = re.findall(r"\{measured\}`([^`]+)`", reading)
+    assert cells and all(float(value(cell)) > 0 for cell in cells)
+
+
+def test_every_cell_in_a_notebook_has_a_record():
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                for one in re.findall(r"\{measured\}`([^`]+)`", cell.source):
+                    assert float(value(one)) >= 0
