@@ -239,6 +239,8 @@ def train(
 
 def out_of_time(accelerator: Accelerator) -> bool:
     """Whether the time is up for any of the processes: all of them have to stop after the same step."""
+    if accelerator.num_processes == 1:  # nobody to agree with: a GPU would be waited for
+        return time_is_up()
     return bool(accelerator.gather(torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)).any())
 
 
