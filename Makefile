@@ -1,7 +1,7 @@
 # The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
 #   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing)
 #   make test         the tests
-#   make test-faults  the tests that kill processes, fill disks and break files
+#   make test-faults  the tests that kill processes, fill disks and break files; their counts go to _build/faults.json
 #   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
 #                     (SEARCHED=NAME: the collection of the page that searches)
 #   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
@@ -23,7 +23,7 @@ KILLS ?= 200
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
-COMPARED := encode step search bm25 simlm_step whole
+COMPARED := encode step search bm25 simlm_step masks whole
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml; }
 export TOKENIZERS_PARALLELISM := false
 export SEARCHED
@@ -55,7 +55,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults and not site"
 
 test-faults: setup
-	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) $(PY) -m pytest -n 0 -m faults
+	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 0 -m faults
 
 # Nothing is written into the checkout outside _build/ and .cache/.
 book: setup
@@ -78,7 +78,7 @@ check:
 bench: setup
 	rm -f _build/speed.json
 	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
-	for name in losses masks methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
+	for name in losses methods ngrams tokens; do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py; done
 	$(PY) benchmarks/speed.py
 	$(PY) benchmarks/speed_targets.py _build/speed.json
 

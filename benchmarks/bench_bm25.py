@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 import Stemmer
 from material import material
-from timing import alternate, keep, show, start
+from timing import alternate, bandwidth, keep, show, start
 
 from dr_lib.retrieval import Bm25
 
@@ -51,11 +51,15 @@ def main() -> None:
     first, other = (way()[:, :10] for way in search.values())
     assert np.allclose(np.where(np.isfinite(first), first, 0), other, rtol=1e-4), "scores differ"
     build = {OURS: lambda: Bm25.build(rows, title=False, progress=False), PEER: build_theirs}
+    found_in, asked = np.diff(theirs.scores["indptr"]), tokens(queries)
+    words = {number: theirs.vocab_dict.get(word) for word, number in asked.vocab.items()}
+    read = sum(int(found_in[words[one]]) for ids in asked.ids for one in ids if words[one] is not None)
+    moved = {"index": sum(map(len, texts)) + 8 * int(found_in.sum()), "search": 8 * read}  # a posting is a row and a score
     for what, ways in (("index", build), ("search", search)):
         timings = alternate(ways, chosen.repeats, warm=1)
         size = f"{len(texts)} passages" if what == "index" else f"{len(queries)} queries, top {k}"
         show(f"BM25 {what}, {size}", timings, PEER)
-        keep(chosen.save, f"BM25 {what}, {size}", LIMIT, timings, OURS, PEER, ways[OURS])
+        keep(chosen.save, f"BM25 {what}, {size}", LIMIT, timings, OURS, PEER, ways[OURS], moved[what] / bandwidth())
 
 
 if __name__ == "__main__":

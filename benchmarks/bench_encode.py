@@ -17,7 +17,7 @@ import numpy as np
 import peers
 import torch
 from material import PASSAGE_LENGTH, Material, material
-from timing import alternate, keep, quickest_of, show, start
+from timing import alternate, encoder_work, keep, multiply_adds, quickest_of, show, start
 
 from dr_lib.models import DenseEncoder
 from dr_lib.retrieval import encode
@@ -86,7 +86,10 @@ def main() -> None:
         size = f"{chosen.layers or 2} x {chosen.hidden}"
         show(f"encode {len(found.passages)} passages of mixed length, {size}, {chosen.device}", timings, peer)
         if peer != ours:
-            keep(chosen.save, f"encode, {size}", LIMIT, timings, ours, peer, ways[ours])
+            lengths = found.passage_store.lengths(PASSAGE_LENGTH, "none").tolist()
+            work = encoder_work(chosen.layers or 2, chosen.hidden, lengths, one_position=True)
+            least = work / multiply_adds() if chosen.device == "cpu" else None
+            keep(chosen.save, f"encode, {size}", LIMIT, timings, ours, peer, ways[ours], least)
 
 
 def tokenise(found: Material) -> None:

@@ -2,7 +2,8 @@
 
 The collator's own masking method is timed, not its padding, and with both it writes [MASK] into the ids, as `hide` does
 here. It draws each word by its own toss of a coin; the papers' collators took words one by one up to a budget, and that
-rule, carried out word by word, is the second peer. Masks here keep the budget exactly.
+rule, carried out word by word, is the second peer. Masks here keep the budget exactly. What each mask may take is wanted
+in milliseconds, for 128 x 150 pieces on one thread.
 
     python benchmarks/bench_masks.py [--batch 128 --length 150 --repeats 200 --device cpu --threads 1]
 """
@@ -10,10 +11,11 @@ rule, carried out word by word, is the second peer. Masks here keep the budget e
 import argparse
 import random
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
-from timing import alternate, show, start
+from timing import Timing, Way, alternate, bandwidth, draws, keep, show, start
 from tokenizers import Tokenizer, models
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
@@ -22,6 +24,9 @@ from dr_lib.tokens import TokenBatch
 
 RATE, DECODER_RATE = 0.3, 0.5
 PEER = "whole-word collator"
+WANTED = {"uniform": 0.4, "whole_word": 0.4, "superset": 0.4, "importance": 1.1, "keyword": 1.1, "complementary": 1.1}
+WANTED |= {"per_row": 3.0}
+"""Milliseconds of each mask."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -78,12 +83,25 @@ def word_by_word(special: np.ndarray, begins: np.ndarray, rate: float) -> np.nda
     return mask
 
 
+def compare(save: Path | None, batch: TokenBatch, found: dict[str, Timing], ways: dict[str, Way]) -> None:
+    """Keep each mask beside the time that is wanted, and the time that its random numbers take, or its bytes where it has none."""
+    rows, length = batch.special.shape
+    # 64 bits are a random number for two words; normal and uniform ones need as many for two pieces. A mask is a byte a piece.
+    numbers = dict.fromkeys(WANTED, rows * (length // 2 + 1)) | {"complementary": 0, "per_row": rows * length * (length // 2 + 1)}
+    for name, milliseconds in WANTED.items():
+        wanted = f"{milliseconds} ms"
+        timings = {name: found[name], wanted: Timing(milliseconds / 1e3, milliseconds / 1e3)}
+        least = numbers[name] / draws() if numbers[name] else 3 * rows * length / bandwidth()
+        keep(save, f"mask of {rows} x {length}: {name}", 1.0, timings, name, wanted, ways[name], least)
+
+
 def main() -> None:
     """Print the medians and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("batch", 128), ("length", 150), ("vocab", 8192), ("repeats", 200), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     start(options.threads)
     warnings.simplefilter("ignore")
@@ -118,6 +136,8 @@ def main() -> None:
         "the rule word by word": lambda: word_by_word(special.numpy(), begins, RATE),
     }
     found |= alternate(peers, max(3, options.repeats // 20))
+    if options.device == "cpu":
+        compare(options.save, batch, found, ways | per_row)
     show(f"masks of {options.batch} x {options.length} pieces on {options.device}, rate {RATE}", found, PEER)
 
 

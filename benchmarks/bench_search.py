@@ -15,7 +15,7 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from timing import alternate, keep, show, start
+from timing import alternate, bandwidth, keep, multiply_adds, show, start
 
 from dr_lib.retrieval import search
 
@@ -80,7 +80,8 @@ def main() -> None:
         show(title, timings, PLAIN)
         for peer in (PLAIN, TUNED):
             label = "search" if peer == PLAIN else "search (faiss with BLAS)"
-            keep(chosen.save, f"{label}, {size}", LIMIT, timings, OURS, peer, ways[OURS])
+            least = max(queries.size * len(passages) / multiply_adds(), passages.nbytes / bandwidth())
+            keep(chosen.save, f"{label}, {size}", LIMIT, timings, OURS, peer, ways[OURS], least)
 
 
 if __name__ == "__main__":

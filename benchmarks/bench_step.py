@@ -21,7 +21,7 @@ import numpy as np
 import peers
 from accelerate.state import AcceleratorState
 from material import PASSAGE_LENGTH, QUERY_LENGTH, Material, material
-from timing import Timing, clock, keep, quickest_of, show, start
+from timing import Timing, clock, encoder_work, keep, multiply_adds, quickest_of, show, start
 
 from dr_lib.models import DenseEncoder
 from dr_lib.tokens import Layout
@@ -135,7 +135,10 @@ def main() -> None:
         size = f"{chosen.layers or 2} x {chosen.hidden}"
         show(f"contrastive step, {queries} queries x {n} passages, {size}", timings, peer)
         if peer != mine:
-            keep(chosen.save, f"contrastive step, {size}", LIMIT, timings, mine, peer, ways[mine])
+            batch = batches.batch(0)
+            lengths = [*batch.queries.attention_mask.sum(1).tolist(), *batch.passages.attention_mask.sum(1).tolist()]
+            work = 3 * encoder_work(chosen.layers or 2, chosen.hidden, lengths, one_position=True)  # backwards is twice forwards
+            keep(chosen.save, f"contrastive step, {size}", LIMIT, timings, mine, peer, ways[mine], work / multiply_adds())
 
 
 def run(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, Timing], dict[str, Losses]]:

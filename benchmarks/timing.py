@@ -11,7 +11,8 @@ import os
 import pstats
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,8 +84,52 @@ def print_profile(way: Way) -> None:
     print(told.getvalue()[told.getvalue().find("   ncalls") :].rstrip(), flush=True)
 
 
+def seconds_of(way: Way, repeats: int = 7) -> float:
+    """Seconds of the quickest of some rounds."""
+    return alternate({"": way}, repeats, warm=1)[""].quickest
+
+
+@cache
+def multiply_adds(bf16: bool = True) -> float:
+    """Multiply-adds a second, measured on a product of square matrices, in bfloat16 where that is wanted and quicker."""
+    size, kinds = 1024, [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))]
+    squares = [torch.randn(size, size).to(kind) for kind in kinds]
+    return size**3 / min(seconds_of(lambda square=square: square @ square) for square in squares)
+
+
+@cache
+def bandwidth() -> float:
+    """Bytes read a second, measured on more than a processor's caches hold."""
+    numbers = torch.zeros(2**25)
+    return 4 * len(numbers) / seconds_of(numbers.max)
+
+
+@cache
+def draws() -> float:
+    """Random numbers of 64 bits a second."""
+    numbers, source = torch.empty(2**18, dtype=torch.int64), torch.Generator()
+    return len(numbers) / seconds_of(lambda: numbers.random_(-(2**63), None, generator=source))
+
+
+def encoder_work(layers: int, hidden: int, lengths: Iterable[int], one_position: bool = False) -> float:
+    """Multiply-adds of a BERT's layers over sequences of some lengths; where one position is read, of the last layer for that."""
+    work = 0.0
+    for length in lengths:
+        whole = length * (12 * hidden**2 + 2 * length * hidden)
+        last = length * 2 * hidden**2 if one_position else whole  # keys and values
+        work += (layers - 1) * whole + last
+    return work
+
+
 def keep(
-    path: Path | None, what: str, limit: float, timings: dict[str, Timing], ours: str, peer: str, way: Way | None = None
+    path: Path | None,
+    what: str,
+    limit: float,
+    timings: dict[str, Timing],
+    ours: str,
+    peer: str,
+    way: Way | None = None,
+    least: float | None = None,
 ) -> None:
     """Add one comparison to a file that `speed_targets.py` prints: what, the share wanted and found, and by what.
 
@@ -97,6 +142,7 @@ def keep(
         timings: of all ways.
         ours, peer: the two that are compared.
         way: what our timings are of, once more for the profile; None prints none.
+        least: seconds that the work takes at the measured speed of multiply-adds, memory or random numbers, and nothing else.
     """
     if path is None:
         return
@@ -106,6 +152,7 @@ def keep(
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
     shares = {f"by_{name}": getattr(timings[ours], name) / getattr(timings[peer], name) for name in Timing._fields}
     row = {"what": what, "wanted": limit, **shares, "ours": ours, "peer": peer}
+    row |= {} if least is None else {"at_least": least / timings[peer].median}
     seconds = {name: found._asdict() for name, found in timings.items()}
     host = {name: fact for name, fact in machine.machine_facts().items() if name != "gpus"}
     facts = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1), "commit": commit()}

@@ -15,7 +15,7 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 from dr_lib import places
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, visible
 
 UNFINISHED = 75  # the status that sysexits.h calls "try again"
 EXAMPLES = """Examples:
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             places.find_scale(given)
         return options.command(options) or 0
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
         print("stopped: what is finished is kept, and the same command continues", file=sys.stderr)
         return 130
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
-        print(f"error: {told}. Check the path, its permissions and the free disk space.", file=sys.stderr)
+        print(f"error: {visible(told)}. Check the path, its permissions and the free disk space.", file=sys.stderr)
     return 1
 
 
@@ -208,7 +208,7 @@ def show_ledger(options: argparse.Namespace) -> None:
     from dr_lib.lab.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)
-    print(json.dumps(entries, indent=1, ensure_ascii=False) if options.json else "\n".join(ledger_lines(entries)))
+    print(visible(json.dumps(entries, indent=1, ensure_ascii=False)) if options.json else "\n".join(ledger_lines(entries)))
 
 
 def train_base(options: argparse.Namespace) -> None:

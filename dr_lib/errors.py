@@ -1,5 +1,6 @@
 """The one error that bad input raises: what is wrong, where, and what to do."""
 
+import json
 from functools import partial
 from typing import Any
 
@@ -29,3 +30,13 @@ class InputError(ValueError):
 def first_line(error: Exception) -> str:
     """What a library's error says, in one line without a full stop; its name where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def visible(text: str) -> str:
+    """Text in which what a terminal would act on, and any other sign that cannot be seen, is written out as JSON writes it.
+
+    Example:
+        >>> print(visible("a\\x9b31mb ü"))
+        a\\u009b31mb ü
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)

@@ -513,6 +513,8 @@ class Cache:
         started, processor = time.perf_counter(), time.process_time()
         one.function(draft, **self.inputs(one))
         seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
+        for path in draft.rglob("*"):  # some libraries write through temporary files, which only their owner can read
+            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
         write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
         draft.replace(target)
         for pattern in SCRATCH:  # only now: a build killed before the rename still needs them

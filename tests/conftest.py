@@ -1,6 +1,9 @@
 """Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line."""
 
 import os
+import time
+from collections import Counter
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -11,7 +14,10 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, PreTrainedTokenizerFast
 
+from dr_lib.files import write_json
 from dr_lib.tokens import TokenBatch, train_wordpiece
+
+FAULTS = pytest.StashKey[Counter]()
 
 SENTENCES = [
     "The bottleneck vector carries what the decoder cannot see in its masked input.",
@@ -110,3 +116,23 @@ def counted_store() -> type[CountedStore]:
 @pytest.fixture
 def make_token_batch():
     return token_batch
+
+
+@pytest.fixture
+def counted(request):
+    """Add to the counts of faults, which `make test-faults` keeps for the status page: `counted("processes killed", 3)`."""
+    counts = request.config.stash.setdefault(FAULTS, Counter())
+    return lambda what, times=1: counts.update({what: times})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed."""
+    place, counts = os.environ.get("DR_FAULTS"), session.config.stash.get(FAULTS, None)
+    if place and counts:
+        from dr_lib.lab import commit  # slow to import
+        from dr_lib.training import machine
+
+        told = session.config.pluginmanager.get_plugin("terminalreporter").stats
+        failed = [report.nodeid for kind in ("failed", "error") for report in told.get(kind, [])]
+        facts = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine.machine_facts()}
+        write_json(Path(place), {"counts": counts, "passed": len(told.get("passed", [])), "failed": failed, **facts})

@@ -47,6 +47,8 @@ FIRST_PAGE = ("extra/found/papers.inc", "extra/found/methods.inc")
 """Parts of the first page, in the staged source of the book."""
 RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
+FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
+"""A copy of what `make test-faults` leaves in `_build`."""
 MEASURE = "MRR@10"
 
 Entry = Mapping[str, Any]
@@ -113,6 +115,8 @@ def status_page(to: Path) -> str:
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
         table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
+        "## Faults",
+        *faults_section(FAULTS),
         "## Records",
         "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
         " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
@@ -124,6 +128,19 @@ def status_page(to: Path) -> str:
         *[records_table(scale) for scale in SCALES],
         wide=True,
     )
+
+
+def faults_section(file: Path) -> list[str | HTML]:
+    """What was done to the project on purpose, from the counts of `make test-faults`, and that nothing came of it."""
+    told = "`make test-faults` kills processes, fills disks, damages files and feeds in folders that no sane program writes."
+    if not file.is_file():
+        return [f"{told} Its counts are not measured yet."]
+    found = read_json(file)
+    good = "no number was wrong, nothing finished was lost, and no exception was another than the project's own"
+    bad = f"{len(found['failed'])} of its tests failed: {', '.join(one.rpartition('::')[2] for one in found['failed'])}"
+    end = f"Of {sum(found['counts'].values()):,} trials on {found['date']}, at commit {str(found['commit']['id'])[:10]}: "
+    rows = [[what, times] for what, times in found["counts"].items()]
+    return [f"{told} {end}{bad if found['failed'] else good}.", table(["fault", "times"], rows, caption="Faults made on purpose.")]
 
 
 def _notebook_rows(to: Path) -> list[Sequence[Cell]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dr_lib import places, retrieval, tokens
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
+from dr_lib.errors import InputError, visible
 from dr_lib.files import file_digest, json_digest, read_json
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
@@ -61,8 +61,8 @@ class Result:
     hits: dict[str, list[Hit]]
 
     def as_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        """One line of JSON, safe to look at in a terminal."""
+        return visible(json.dumps(asdict(self), ensure_ascii=False))
 
 
 class Searcher:

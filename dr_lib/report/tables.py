@@ -276,7 +276,7 @@ def _hit(hit: Hit) -> str:
     title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
     mark = ' <span class="verdict verdict-held">relevant</span>' if hit.grade else ""
     text = hit.text if len(hit.text) <= SNIPPET else hit.text[:SNIPPET].rsplit(" ", 1)[0] + " …"
-    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, {soft(hit.id)}</small>{mark}"
+    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"
 
 
 def search_text(answer: Result, width: int = 100) -> str:

@@ -144,8 +144,10 @@ def train(
     log.precision, log.device = precision, machine.device_name(device)
     log.processes, log.threads = processes, torch.get_num_threads()
 
+    if settings.compile:
+        compile_layers(module)
     # On one device these are the module and the optimiser themselves.
-    model, stepper = accelerator.prepare(torch.compile(module) if settings.compile else module, optimizer)
+    model, stepper = accelerator.prepare(module, optimizer)
     generator = torch.Generator(device)
 
     def micro_steps(step: int) -> range:
@@ -237,6 +239,8 @@ def train(
 
 def out_of_time(accelerator: Accelerator) -> bool:
     """Whether the time is up for any of the processes: all of them have to stop after the same step."""
+    if accelerator.num_processes == 1:  # nobody to agree with: a GPU would be waited for
+        return time_is_up()
     return bool(accelerator.gather(torch.tensor([time_is_up()], dtype=torch.int32, device=accelerator.device)).any())
 
 
@@ -249,6 +253,22 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainSettings) ->
     fused = next(iter(trained.values())).device.type in ("cpu", "cuda")  # one kernel on the devices that have it
     options = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "fused": fused}
     return torch.optim.AdamW([group for group in groups if group["params"]], **options)
+
+
+def compile_layers(module: nn.Module) -> None:
+    """Compile, in place, the layers of every stack in a module, once for all shapes of batches.
+
+    Layers alike share their code. What lies around them is not compiled: draws of masks, and rows gathered by what was
+    drawn, would cut it to pieces, and on a CPU be compiled anew for every shape.
+
+    Raises:
+        InputError: the module has no stack of layers.
+    """
+    layers = [layer for stack in module.modules() if isinstance(stack, nn.ModuleList) for layer in stack]
+    if not layers:
+        raise InputError("there are no layers to compile in this module", where="compile", fix="Leave it false.")
+    for layer in layers:
+        layer.compile(dynamic=True)
 
 
 def fetch_every(device: torch.device, settings: TrainSettings) -> int:

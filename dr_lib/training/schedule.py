@@ -34,7 +34,7 @@ class Training(Settings):
         epsilon: AdamW's epsilon.
         checkpoint_every: updates between two checkpoints.
         schedule: `"linear"` falls to zero after the warm-up, `"constant"` stays at the peak.
-        compile: pass the module through `torch.compile` (worth it on GPUs and long runs).
+        compile: compile the model's layers with `torch.compile` (worth it on GPUs and long runs).
         log_every: updates that one row of the log averages over.
 
     Raises:

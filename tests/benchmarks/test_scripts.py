@@ -113,6 +113,43 @@ def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp
     assert found["limits"]["HNSW, by memory"] == 64e9 / last["HNSW"]["bytes a vector"]
 
 
+def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    wanted = importlib.import_module("bench_masks").WANTED
+    monkeypatch.setitem(wanted, "per_row", 1e-6)
+    run("bench_masks", f"{TINY['bench_masks']} --save {{folder}}/speed.json")
+    printed = capsys.readouterr().out
+    rows = {row["ours"]: row for row in json.loads((tmp_path / "speed.json").read_text())["rows"]}
+    assert (
+        rows.keys() == wanted.keys() == {"uniform", "whole_word", "superset", "importance", "keyword", "complementary", "per_row"}
+    )
+    assert all(row["what"] == f"mask of 4 x 30: {name}" and row["at_least"] > 0 for name, row in rows.items())
+    assert "per_row: more than 1.0 of 1e-06 ms" in printed and "words.py" in printed[printed.index("tottime") :]
+    run("speed_targets", str(tmp_path / "speed.json"))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "mask of 4 x 30: per_row" in line)
+    assert line.endswith("not met")
+
+
+def test_a_built_book_is_a_row(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    script = importlib.import_module("bench_whole")
+    monkeypatch.setattr(script, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(script, "seconds_of", lambda *given, **options: 1.0)
+    for folder, metadata in (
+        ("notebooks", {}),
+        ("_build/executed", {"papermill": {"parameters": {"scale": "smoke"}, "duration": 300}}),
+    ):
+        for name in ("one", "two"):
+            place = tmp_path / folder / "simlm" / f"{name}.ipynb"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps({"metadata": metadata}))
+    run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
+    (row,) = (row for row in json.loads((tmp_path / "speed.json").read_text())["rows"] if "all notebooks" in row["what"])
+    assert row["by_median"] == 0.5  # 600 of the 1,200 seconds of two cores
+    place.unlink()
+    assert script.built() is None
+
+
 def test_methods_script_can_be_read(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     assert callable(importlib.import_module("bench_methods").main)
@@ -131,5 +168,6 @@ def test_what_comparisons_keep_becomes_a_table(run, tmp_path, capsys):
     for row in found["rows"]:
         seconds = row["seconds"]
         assert row["by_median"] == seconds[row["ours"]]["median"] / seconds[row["peer"]]["median"]
+        assert 0 < row["at_least"] < row["by_quickest"] * 100  # a share of the peer's time, too
         line = next(line for line in printed.splitlines() if line.startswith(row["what"]))
         assert line.endswith("not met") == (row["by_median"] > row["wanted"])

@@ -30,7 +30,7 @@ def slow(tiny_recipe):
     return tiny_recipe.with_(objective="mlm", pretraining__steps=50, pretraining__checkpoint_every=2)
 
 
-def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_same(slow, tmp_path, without_times):
+def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_same(slow, tmp_path, without_times, counted):
     with Cluster(2) as cluster:
         undisturbed = runs_on(cluster, slow, tmp_path / "one", records=tmp_path / "records")
         assert cluster._max_workers == 2
@@ -38,6 +38,7 @@ def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_sam
             killed = beside.submit(kill_the_trainer, tmp_path / "two")
             disturbed = runs_on(cluster, slow, tmp_path / "two", records=tmp_path / "others")
             assert killed.result(timeout=60)
+            counted("workers of a cluster killed in mid-training")
     for label, (record,) in undisturbed.items():
         assert without_times(disturbed[label][0]) == without_times(record)
     stages = [{path.parent.name for path in (tmp_path / name).glob("*/manifest.json")} for name in ("one", "two")]

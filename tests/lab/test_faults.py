@@ -1,4 +1,4 @@
-"""Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`; counts by -rP.
+"""Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`, which keeps the counts.
 
 A child is a fork of a process that has imported everything, so that a trial costs seconds and not the import of torch.
 What is compared is the record, which holds every score and the digest of all weights.
@@ -81,7 +81,7 @@ def recipes(tiny_recipe) -> dict[str, Recipe]:
 
 
 @pytest.mark.parametrize("name", ["distilled", "texts written", "labels guessed", "checks"])
-def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name, without_times):
+def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name, without_times, counted):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
@@ -95,7 +95,7 @@ def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, 
             kills += 1
         assert without_times(child.record()) == whole
         shutil.rmtree(root)
-    print(f"{name}: {kills} kills, {runs} runs, all as the unbroken one")
+    counted("kills of a run at random moments, over all stages", kills)
 
 
 def encoded(root: Path) -> tuple[bytes, list[str]]:
@@ -107,7 +107,7 @@ def encoded(root: Path) -> tuple[bytes, list[str]]:
     return vectors, [facts["sha256"] for _, facts in sorted(run["files"].items())]
 
 
-def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path):
+def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, counted):
     recipe, rng, kills = tiny_recipe.with_(objective="none", final="pretrained"), random.Random(0), 0
     small = "import sys; part = sys.modules['dr_lib.retrieval.encode']; part.SAVE_EVERY, part.BLOCK, part.SHARD = 0, 4, {}"
     Child(recipe, tmp_path / "whole", prepare=small.format(400)).record()
@@ -121,18 +121,18 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path):
             time.sleep(0.002)
         child.record()
         assert encoded(root) == whole
-    print(f"{kills} kills while shards were encoded, vectors and rankings as those of one array")
+    counted("kills while vectors were written", kills)
 
 
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes, without_times):
+def test_processes_that_share_a_cache_and_lose_one_of_them_agree(recipes, tmp_path, processes, without_times, counted):
     recipe, rng = recipes["distilled"], random.Random(processes)
     whole = without_times(Child(recipe, tmp_path / "whole").record())
     for trial in range(4):
         root = tmp_path / f"stages{trial}"
         children = [Child(recipe, root) for _ in range(processes)]
         victim = rng.randrange(processes)
-        children[victim].killed_after(rng.uniform(0.1, 1.5))
+        counted(f"kills of one of {processes} processes on one cache", children[victim].killed_after(rng.uniform(0.1, 1.5)))
         children[victim] = Child(recipe, root)
         assert all(without_times(child.record()) == whole for child in children)
         assert not list(root.glob("*.partial"))
@@ -152,7 +152,7 @@ def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
     }
 
 
-def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path, without_times):
+def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(recipes, tmp_path, without_times, counted):
     run, rng, root = lab.Run("faults/test", "row", "smoke", recipes["distilled"]), random.Random(0), tmp_path / "stages"
     whole = without_times(lab.execute(run, Cache(root, announce=str)))
     refused = rebuilt = harmless = 0
@@ -177,10 +177,12 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(sound)
     assert refused and without_times(lab.execute(run, Cache(root, announce=str))) == whole
-    print(f"{len(stages)} stages: {refused} damages named, {rebuilt} built again, {harmless} not needed any more")
+    counted("damaged files of stages: named with the way out", refused)
+    counted("damaged files of stages: built again", rebuilt)
+    counted("damaged files of stages: not needed any more", harmless)
 
 
-def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, without_times):
+def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, without_times, counted):
     """Files may not grow over a limit, which fails as a full disk does: in any write, at any place."""
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
@@ -188,11 +190,12 @@ def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, wit
         error = Child(recipe, root, limit).future.exception(timeout=600)
         assert error is None or isinstance(error, InputError), f"limit {limit}: {error!r}"
         ends.add(type(error))
+        counted("writes that the disk refused: one clear error", isinstance(error, InputError))
     assert InputError in ends
     assert without_times(Child(recipe, root).record()) == whole
 
 
-def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path, without_times):
+def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes, tmp_path, without_times, counted):
     """Mapped files take their room when they are made: else a full disk would show as SIGBUS, without a word."""
     recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()
@@ -206,6 +209,7 @@ def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes
             error = Child(recipe, disk / "stages").future.exception(timeout=600)
             assert error is None or isinstance(error, InputError), f"{options}: {error!r}"
             ends.add(type(error))
+            counted("writes that the disk refused: one clear error", isinstance(error, InputError))
             subprocess.run(["mount", "-o", f"remount,size={3 * size}", str(disk)], check=True)
             assert without_times(Child(recipe, disk / "stages").record()) == whole
         finally:
@@ -221,7 +225,7 @@ for second in range(600):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how):
+def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how, counted):
     nbformat = pytest.importorskip("nbformat")
     for name in ("first", "second", "third"):
         book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH)])
@@ -245,3 +249,4 @@ def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(
     while of_us() and time.monotonic() < deadline:
         time.sleep(0.2)
     assert (not of_us() and not (tmp_path / "done").exists()) or not list((tmp_path / "done").glob("*.ipynb"))
+    counted("batches of notebooks stopped")

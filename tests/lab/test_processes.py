@@ -72,7 +72,7 @@ def first_checkpoint(root: Path, pattern: str = "checkpoint-*") -> bool:
     return True
 
 
-def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(recipe, tmp_path, shared, monkeypatch):
+def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(recipe, tmp_path, shared, monkeypatch, counted):
     stage = Pipeline(recipe).pretrained
     whole_log, whole = built(stage, tmp_path / "whole", 2, shared, monkeypatch)
     for rank in (0, 1):
@@ -86,6 +86,7 @@ def test_one_process_killed_ends_all_and_the_next_run_ends_as_the_unbroken_one(r
             with pytest.raises(TrainingError, match=r"pretrained on 2 processes: .*goes on from the last checkpoint"):
                 built(stage, folder, 2, shared, monkeypatch)
             assert killed.result()
+            counted("processes that train together: one killed")
         assert not workers()
         log, weights = built(stage, folder, 2, shared, monkeypatch)
         assert log.resumed_at and (log.column("loss") == whole_log.column("loss")).all()
@@ -130,7 +131,7 @@ Cache(Path(sys.argv[2]), announce=str).get(Pipeline(Recipe.load(Path(sys.argv[1]
 """
 
 
-def test_who_is_killed_while_it_waits_takes_its_processes_along(recipe, tmp_path):
+def test_who_is_killed_while_it_waits_takes_its_processes_along(recipe, tmp_path, counted):
     portable = recipe.with_(pretraining__steps=3000).model_dump(mode="json")
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(portable), encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "DR_PROCESSES": "2"}
@@ -141,3 +142,4 @@ def test_who_is_killed_while_it_waits_takes_its_processes_along(recipe, tmp_path
         parent.kill()
     _, left = psutil.wait_procs(children, timeout=60)
     assert len(children) >= 2 and not left
+    counted("processes that train together: their parent killed")

@@ -1,10 +1,14 @@
 """What lies on this machine, by study, and how it is removed."""
 
+import os
+
 import pytest
 
 from dr_lib import lab, places
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
+
+DAMAGED = (("bm25_index", "index/*.npy"), ("bm25_run", "ranking/rows.npy"), ("scores", "manifest.json"))
 
 
 @pytest.fixture
@@ -27,6 +31,30 @@ def test_status_counts_by_study_with_sizes_and_ages(two_studies):
     assert all("1 records (smoke)" in line and "MB of its own" in line and "0 days ago" in line for line in lines)
     (line,) = (line for line in lab.status_lines(cache=two_studies, study="own/first") if "'BM25' seed 0" in line)
     assert "MRR@10" in line
+
+
+def test_every_damaged_stage_is_listed_and_not_the_first_alone(two_studies, capsys, monkeypatch):
+    monkeypatch.setattr("dr_lib.lab.status.Cache", lambda: lab.Cache(two_studies.root, announce=lambda line: None))
+    index, *runs = (next(two_studies.root.glob(f"{name}-*/{file}")) for name, file in DAMAGED)
+    content = index.read_bytes()
+    index.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    runs[0].unlink()
+    runs[1].write_text("{")
+    assert main(["status", "--verify"]) == 0
+    damaged = [line for line in capsys.readouterr().out.splitlines() if "DAMAGED" in line]
+    assert len(damaged) == 3 and all("Remove" in line for line in damaged)
+    assert all(any(str(path.parent) in line for line in damaged) for path in (index, *runs))
+
+
+def test_files_of_finished_stages_can_be_read_by_everybody(tiny_recipe, cache):
+    umask = os.umask(0o022)
+    try:
+        lab.execute(lab.Run("t", "read", "smoke", tiny_recipe.with_(objective="cdmae", final="retriever1")), cache)
+    finally:
+        os.umask(umask)
+    finished = [path for manifest in cache.root.glob("*/manifest.json") for path in manifest.parent.rglob("*")]
+    assert {oct(path.stat().st_mode & 0o777) for path in finished if path.is_file()} == {"0o644"}
+    assert {oct(path.stat().st_mode & 0o777) for path in finished if path.is_dir()} <= {"0o755"}
 
 
 def test_clean_removes_a_study_and_keeps_what_another_one_uses(two_studies):
@@ -62,6 +90,12 @@ def test_clean_without_anything_named_is_refused(capsys):
 def test_an_unknown_scale_is_refused_everywhere(command, capsys):
     assert main([*command, "--scale", "nosuch"]) == 1
     assert "no scale 'nosuch'. Choose one of gpu, laptop" in capsys.readouterr().err
+
+
+def test_an_error_writes_out_what_a_terminal_would_act_on(capsys, tmp_path):
+    assert main(["base", str(tmp_path / "\x9b31m\x1b[2J.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert said.rstrip("\n").isprintable() and "31m" in said
 
 
 def test_every_command_shows_examples_or_its_options(capsys):

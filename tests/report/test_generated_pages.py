@@ -6,7 +6,7 @@ import re
 
 import generated_pages
 import pytest
-from generated_pages import IDEAS, SEEN, claims_page, counts_table, methods_figure, paper_cards, seen
+from generated_pages import IDEAS, SEEN, claims_page, counts_table, faults_section, methods_figure, paper_cards, seen
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import STATES, load_papers
@@ -103,3 +103,15 @@ def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeyp
     html = methods_figure().data
     assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
     assert "directly reaches 25.0 %" in html and "1 seed" in html
+
+
+def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
+    assert "not measured yet" in faults_section(tmp_path / "none.json")[0]
+    found = {"counts": {"kills": 1200, "fuzzed <folders>": 34}, "failed": [], "date": "2026-01-02", "commit": {"id": "a" * 40}}
+    write_json(tmp_path / "faults.json", found)
+    told, counts = faults_section(tmp_path / "faults.json")
+    assert "Of 1,234 trials on 2026-01-02, at commit aaaaaaaaaa: no number was wrong" in told and "not measured" not in told
+    assert "fuzzed &lt;folders&gt;" in counts.data and "1,200" in counts.data
+    write_json(tmp_path / "faults.json", found | {"failed": ["tests/lab/test_faults.py::test_kills"]})
+    told, _ = faults_section(tmp_path / "faults.json")
+    assert "1 of its tests failed: test_kills" in told and "no number was wrong" not in told

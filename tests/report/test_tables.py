@@ -152,6 +152,13 @@ def test_columns_are_counted_as_a_terminal_shows_them():
     assert clean("a\tb\r\nc") == "a b c"
 
 
+def test_json_hands_no_sign_to_a_terminal_that_it_would_act_on():
+    hostile = "".join(map(chr, [*range(32), *range(127, 160), 0x2028, 0x202E, 0x2066, 0xFEFF, 0xD800, 0xE0001])) + "ü検"
+    line = Result(hostile, None, {hostile: [Hit(1, hostile, hostile, hostile, 1.0)]}).as_json()
+    assert line.isprintable() and "ü検" in line
+    assert json.loads(line)["hits"][hostile][0]["text"] == hostile
+
+
 def test_json_has_everything_on_one_line():
     line = answer(text="a\nb").as_json()
     expected = {"rank": 2, "id": "p2", "title": "Tides", "text": "a\nb", "score": 0.5, "grade": 1}

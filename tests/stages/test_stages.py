@@ -228,6 +228,32 @@ def test_a_full_disk_names_the_stage_and_the_way_out(cache):
         cache.get(full())
 
 
+@pytest.mark.parametrize("how", ["its mode", "no root", "no lock", "no draft"])
+def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_way_out(cache, monkeypatch, how):
+    cache.get(words("a b"))
+    if how == "its mode":
+        for folder in (cache.root, cache.root / "locks"):
+            folder.chmod(0o555)
+        if os.access(cache.root, os.W_OK):
+            pytest.skip("this user may write everywhere")
+    else:  # a read-only disk refuses each of these calls
+        refused = {"no root": ("mkdir", "none"), "no lock": ("open", ".lock"), "no draft": ("mkdir", ".partial")}[how]
+        cache.root = cache.root / "none" if how == "no root" else cache.root
+        allowed = getattr(os, refused[0])
+
+        def read_only(path, *rest, **options):
+            if str(path).endswith(refused[1]):
+                raise OSError(30, "Read-only file system", str(path))
+            return allowed(path, *rest, **options)
+
+        monkeypatch.setattr(os, refused[0], read_only)
+    with pytest.raises(InputError, match=r"words-\w{16}: .*(Read-only|denied).*DR_CACHE") as error:
+        cache.get(words("c d"))
+    assert str(error.value).count("\n") == 0
+    if how != "no root":
+        assert cache.get(words("a b")).is_dir()  # what is finished can still be read
+
+
 def test_processes_that_train_together_are_not_left_waiting_for_each_other(cache, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="WORLD_SIZE: stages are built by one process alone"):

@@ -196,28 +196,6 @@ def test_a_masked_language_model_with_tied_head_learns_and_stays_tied(tmp_path, 
     assert head is table
 
 
-def test_a_compiled_module_keeps_its_own_parameter_names(tmp_path, regression, gaussian_batches, monkeypatch):
-    from safetensors import safe_open
-
-    class Compiled(nn.Module):
-        """What `torch.compile` returns in outline: the module one level down."""
-
-        def __init__(self, module):
-            super().__init__()
-            self._orig_mod = module
-
-        def forward(self, *inputs):
-            return self._orig_mod(*inputs)
-
-    asked = []
-    monkeypatch.setattr(torch, "compile", lambda module: asked.append(module) or Compiled(module))
-    module = regression()
-    run(module, gaussian_batches, tmp_path, compile=True)
-    assert asked == [module]
-    with safe_open(tmp_path / "checkpoint-6" / "model.safetensors", "pt") as kept:
-        assert set(kept.keys()) == {name for name, _ in module.named_parameters()}
-
-
 def test_the_bar_tells_loss_rate_and_speed(tmp_path, regression, gaussian_batches, capsys):
     settings = TrainSettings(steps=3, learning_rate=0.05)
     train(regression(), gaussian_batches, settings, tmp_path, title="shown", progress=True)

@@ -346,7 +346,7 @@ function spellRank(scores, rows, lowest) {
 function hitElement(row, query, { key, scores }, found, data) {
   const { titles, bodies, engines, index, stem, systems } = data;
   const stems = index.typed(query), judged = data.relevant.get(query);
-  const title = node("p", { class: "title" }, node("b", {}, ...marked(titles[row] || "(no title)", stems, stem, SHOWN_WORDS)));
+  const title = node("p", { class: "title" }, node("b", { dir: "auto" }, ...marked(titles[row] || "(no title)", stems, stem, SHOWN_WORDS)));
   if (judged?.has(row)) title.append(" ", node("span", { class: "relevant" }, "judged relevant"));
   const others = systems.filter((one) => one.key !== key).map((one) => {
     return `${one.name} ${spellRank(found[one.key], [row], engines[one.key].lowest)}`;
