@@ -47,7 +47,10 @@ SAID = {
     ],
     "methods/stages": [
         [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
-        *([f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")] for one in ("SimLM", "MASTER")),
+        *(
+            [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")]
+            for one in ("SimLM", "MASTER", "CDMAE")
+        ),
     ],
     "evaluation/graded_sets": [
         [f"evaluation/graded; {row}; nDCG@10; {where}" for row in ("BM25", "no pre-training")]
