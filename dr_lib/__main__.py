@@ -223,7 +223,8 @@ def pretrain_base(options: argparse.Namespace) -> int:
     import yaml
 
     from dr_lib.lab import Recipe
-    from dr_lib.report import TimeIsUpError, pretrain
+    from dr_lib.report import pretrain
+    from dr_lib.stages import TimeIsUpError
 
     recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
     changes = {key: yaml.safe_load(value) for key, value in options.parameter}

@@ -14,7 +14,8 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_json, read_yaml
 from dr_lib.lab import Cache, Recipe
 from dr_lib.models import EXTRA_FILE, open_encoder, save_masked_lm
-from dr_lib.report import TimeIsUpError, pretrain
+from dr_lib.report import pretrain
+from dr_lib.stages import TimeIsUpError
 
 TEXT = "Masked words of a passage"
 
