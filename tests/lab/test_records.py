@@ -186,7 +186,7 @@ def test_a_changed_or_missing_file_of_ids_is_refused(book):
     ids.write_text(json.dumps({"queries": scores([1.0, 0.5, 0.2])["queries"]}))
     with pytest.raises(InputError):
         load_record(path)
-    others = Scores(["q2", "q1"], {"MRR@10": np.array([1.0, 0.5])}).to_dict()
+    others = pack_scores(Scores(["q2", "q1"], {"MRR@10": np.array([1.0, 0.5])}))
     ids.write_text(json.dumps({"queries": others["queries"]}))
     with pytest.raises(InputError, match="query ids was altered"):
         load_record(path)
