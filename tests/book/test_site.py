@@ -103,6 +103,13 @@ def focus(browser: Browser, selector: str) -> None:
     raise AssertionError(f"the Tab key does not reach {selector}")
 
 
+def test_the_whole_site_fits_in_45_megabytes():
+    sizes = {path.relative_to(HTML).parts[0]: 0 for path in HTML.iterdir()}
+    for path in HTML.rglob("*"):
+        sizes[path.relative_to(HTML).parts[0]] += path.stat().st_size if path.is_file() else 0
+    assert sum(sizes.values()) < 45e6, sorted(sizes.items(), key=lambda one: -one[1])[:5]
+
+
 def test_the_search_of_the_book_works_by_keyboard(browser):
     visit(browser, "intro")
     browser.press("k", modifiers=2)
