@@ -81,9 +81,10 @@ def lay_out(found: dict[str, Path], target: Path) -> None:
 
 
 def whole(root: Path) -> str:
-    """Digest of what no page can be rendered alone after: settings, extensions, and which files there are."""
+    """Digest of what no page can be rendered alone after: settings, extensions, what folders offer, and which files there are."""
     names = [*files(root / "_build" / "source"), *files(root / "dr_lib", "*.py")]
-    settings = [*(root / name for name in SETTINGS), *files(root / "book" / "_ext", "*.py").values()]
+    doors = files(root / "dr_lib", "__init__.py")  # a name that moves would stand on two pages until both are rendered
+    settings = [*(root / name for name in SETTINGS), *files(root / "book" / "_ext", "*.py").values(), *doors.values()]
     return digest(settings) + hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 

@@ -18,6 +18,7 @@ def root(tmp_path, monkeypatch) -> Path:
         "_toc.yml": "root: intro",
         "requirements.lock": "a==1",
         "dr_lib/a.py": "x = 1",
+        "dr_lib/__init__.py": "",
         "book/intro.md": "# Intro",
         "book/ideas/masks.md": "# Masks",
         "book/_ext/e.py": "",
@@ -97,7 +98,7 @@ def test_generated_pages_that_failed_are_written_again(root, monkeypatch):
     assert len(staging.calls) == 1
 
 
-@pytest.mark.parametrize("name", ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py"])
+@pytest.mark.parametrize("name", ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py", "dr_lib/__init__.py"])
 def test_another_configuration_builds_anew(root, name):
     build(root)
     (root / name).write_text("another")
