@@ -50,9 +50,14 @@ def _at_largest_scale(study: str) -> list[Record]:
     return next(filter(None, (load_records(recorded_folder(scale), study) for scale in SCALES)), [])
 
 
+def _all_recorded() -> list[Record]:
+    """Every record of the book, scale by scale."""
+    return [record for scale in SCALES for record in load_records(recorded_folder(scale))]
+
+
 def recorded_studies(prefix: str) -> list[str]:
     """Names of the studies that the book has records of and that begin with `prefix`, in order, each once."""
-    records = [record for scale in SCALES for record in load_records(recorded_folder(scale))]
+    records = _all_recorded()
     return sorted({record.study for record in records if record.study.startswith(prefix)})
 
 
@@ -62,7 +67,7 @@ def recorded_collections() -> list[dict[str, Any]]:
     Each digest once. Not every record counts everything: sizes come from all records of a collection.
     """
     found: dict[str, dict[str, Any]] = {}
-    for record in (record for scale in SCALES for record in load_records(recorded_folder(scale))):
+    for record in _all_recorded():
         data = record.data["collection"]
         own = found.setdefault(data["digest"], {"studies": set()})
         own |= {name: value for name, value in data.items() if value is not None}
