@@ -1,9 +1,9 @@
 """What the page "Search with the models" needs: small retrievers, passages, their vectors and judged questions.
 
 The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on disk, where a page may
-load nothing but scripts. So everything is a script that hands over one string: base64 of gzip of JSON or of safetensors.
-It is written here when the book is built. The retrievers are in `book/weights/search`, a folder each: `model.safetensors`
-with weights in 8 bits, and the record of its training. They were put there by
+load nothing but scripts. So everything is a script that hands over one string: gzip of JSON or of safetensors, 7 bits a
+letter. It is written here when the book is built. The retrievers are in `book/weights/search`, a folder each:
+`model.safetensors.gz` with weights in 8 bits, and the record of its training. They were put there by
 
     python book/_ext/search_page.py RECORD...      # records of this machine, whose models its cache holds
 
@@ -11,14 +11,15 @@ Any collection is searched with `make book SEARCHED=NAME`; where it has no judge
 Page: practice/search-in-the-page.
 """
 
-import base64
 import gzip
 import inspect
 import json
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache as once
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +28,7 @@ import Stemmer
 import torch
 from bm25s.stopwords import STOPWORDS_EN
 from IPython.display import HTML
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save, save_file
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from dr_lib import collections, places, retrieval, tokens
@@ -44,14 +44,18 @@ from dr_lib.tokens import TokenStore, load_tokenizer
 FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"
 SEARCHED = os.environ.get("SEARCHED") or "pydocs"
-NAMES = {"none": "No pre-training", "mlm": "Masked LM", "autoencoder": "Auto-encoder", "simlm": "SimLM"}
-"""Pre-training methods in the order of the page, and what it calls them."""
+NAMES = {"none": "No pre-training", "mlm": "Masked LM", "autoencoder": "Auto-encoder", "simlm": "SimLM", "retromae": "RetroMAE"}
+"""Pre-training methods in the order of the page, and what it calls them. RetroMAE and MASTER have the highest means in
+notebooks/methods/equal_budgets, too close to order; RetroMAE is here because it needs nothing but passages."""
+WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc",)
 """What the page includes when it is built; scripts are loaded when a reader asks."""
 DEEPEST = 1000
 """The lowest rank that is told; below it a passage counts as not found."""
 EXAMPLES, FLIPS = 8, 4
-POSITIONS = "embeddings.position_embeddings.weight"
+WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
+WORD_STEPS = 31
+"""Steps from 0 to the largest number of a word's row: most of a retriever is these rows, and they bear coarser steps."""
 CONFIG = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 CONFIG += ("hidden_act", "layer_norm_eps", "max_position_embeddings", "type_vocab_size")
 MEASURE, CUT = "MRR@10", 10
@@ -60,22 +64,23 @@ MEASURE, CUT = "MRR@10", 10
 # Weights and vectors in 8 bits -----------------------------------------------------------------------------------------
 
 
-def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantised(rows: np.ndarray, steps: int = 127) -> tuple[np.ndarray, np.ndarray]:
     """A matrix as whole numbers and a factor for each row: ``rows ≈ numbers * factors[:, None]``.
 
     Args:
         rows: `[rows, columns]` float.
+        steps: the largest whole number, at most 127.
 
     Returns:
-        Numbers `[rows, columns]` int8 from -127 to 127, and factors `[rows]` float32.
+        Numbers `[rows, columns]` int8 from `-steps` to `steps`, and factors `[rows]` float32.
 
     Example:
-        >>> numbers, factors = quantised(np.array([[0.5, -1.27], [0.0, 0.0]]))
-        >>> numbers.tolist(), factors.round(4).tolist()
-        ([[50, -127], [0, 0]], [0.01, 1.0])
+        >>> numbers, factors = quantised(np.array([[2.0, -254.0], [0.0, 0.0]]))
+        >>> numbers.tolist(), factors.tolist()
+        ([[1, -127], [0, 0]], [2.0, 1.0])
     """
     largest = np.abs(rows).max(1)
-    factors = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    factors = np.where(largest > 0, largest / steps, 1).astype(np.float32)
     return np.round(rows / factors[:, None]).astype(np.int8), factors
 
 
@@ -84,33 +89,50 @@ def pack(record_file: Path, to: Path = RETRIEVERS) -> Path:
     record = load_record(record_file)
     folder = to / record.recipe["objective"]["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    write_weights(DenseEncoder.from_pretrained(models_of(record)["retriever"]), folder / "model.safetensors")
+    write_weights(DenseEncoder.from_pretrained(models_of(record)["retriever"]), folder / WEIGHTS)
     shutil.copyfile(record_file, folder / "record.json")
     return folder
+
+
+@once
+def base_words() -> tuple[np.ndarray, np.ndarray]:
+    """Word embeddings of the embedded base model `[vocab, hidden]` int8, and their factors `[vocab]`.
+
+    Every retriever starts from them and moves them little: stored as what it adds, its own take a third of the bytes.
+    """
+    return quantised(_arrays(DenseEncoder.from_pretrained("embedded"))[WORDS], WORD_STEPS)
+
+
+def _arrays(model: DenseEncoder) -> dict[str, np.ndarray]:
+    return {name: tensor.float().numpy() for name, tensor in model.encoder.state_dict().items()}
 
 
 def write_weights(model: DenseEncoder, file: Path) -> None:
     """Write a retriever in 8 bits: matrices as whole numbers beside "<name>.factors", biases and LayerNorm as float32.
 
-    Positions that its passages never reach are left out; configuration and settings stand in the metadata.
+    Word embeddings are what is to be added to `base_words`, in its steps. Positions that passages never reach are left
+    out; configuration and settings stand in the metadata.
     """
     longest, arrays = model.settings.passage_length, {}
-    for name, tensor in model.encoder.state_dict().items():
-        values = tensor.float().numpy()[: longest if name == POSITIONS else None]
-        if values.ndim == 2:
-            arrays[name], arrays[f"{name}.factors"] = quantised(values)
+    for name, values in _arrays(model).items():
+        if name == WORDS:
+            numbers, factors = base_words()
+            arrays[name] = np.clip(np.round(values / factors[:, None]) - numbers, -127, 127).astype(np.int8)
+        elif values.ndim == 2:
+            arrays[name], arrays[f"{name}.factors"] = quantised(values[: longest if name == POSITIONS else None])
         else:
             arrays[name] = values
     config = model.encoder.config.to_dict() | {"max_position_embeddings": longest}
     metadata = {"config": json.dumps({name: config[name] for name in CONFIG}), "dense": model.settings.model_dump_json()}
-    save_file(arrays, file, metadata)
+    file.write_bytes(squeezed(save(arrays, metadata)))
 
 
 def unpack(file: Path) -> DenseEncoder:
-    """The retriever of a `model.safetensors` in 8 bits, with the tokenizer of the embedded base model."""
-    with safe_open(file, "np") as opened:
-        settings = opened.metadata()
-    arrays = load_file(file)
+    """The retriever of a `model.safetensors.gz`, with the tokenizer of the embedded base model."""
+    content = gzip.decompress(file.read_bytes())
+    settings = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    arrays, (numbers, factors) = load(content), base_words()
+    arrays |= {WORDS: numbers.astype(np.int16) + arrays[WORDS], f"{WORDS}.factors": factors}
     state = {name: _whole(arrays, name) for name in arrays if not name.endswith(".factors")}
     options = json.loads(settings["config"]) | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = AutoConfig.for_model(**options)
@@ -124,14 +146,37 @@ def _whole(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
     return torch.from_numpy(arrays[name] if factors is None else arrays[name] * factors[:, None])
 
 
+def on_axes(vectors: np.ndarray) -> dict[str, np.ndarray]:
+    """Vectors on the axes along which they vary most and least, in whole numbers of one step for all.
+
+    ``vectors ≈ step * components.T @ axes``. On most axes the numbers are small, which gzip stores in few bits. No
+    component of a vector of length 1 is above 1, so 127 steps reach it.
+
+    Args:
+        vectors: `[passages, hidden]` float32.
+
+    Returns:
+        `components` `[hidden, passages]` int8, `axes` `[hidden, hidden]` float32 (orthonormal rows), `step` `[1]` float32.
+    """
+    axes = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors)[1].T.astype(np.float32, order="C")
+    components = axes @ vectors.T
+    step = np.maximum(1, np.abs(components).max(initial=0)) / np.float32(127)
+    numbers = np.round(components / step).astype(np.int8, order="C")  # safetensors writes an array's memory as it lies
+    return {"components": numbers, "axes": axes, "step": np.array([step], np.float32)}
+
+
+def from_axes(stored: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Vectors `[passages, hidden]` float32 of what `on_axes` stored."""
+    return stored["step"] * stored["components"].T.astype(np.float32) @ stored["axes"]
+
+
 @stage(resumable=True)
 def small_vectors(folder: Path, weights: Path, passages: Path) -> None:
-    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, itself in 8 bits."""
+    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, as `on_axes` stores it."""
     model = unpack(weights)
     store = TokenStore.open(passages / "store")
     found = encode(model, store, folder / ".vectors.npy", **model.settings.passages, normalise=model.settings.normalise)
-    numbers, factors = quantised(found)
-    save_file({"vectors": numbers, "factors": factors}, folder / "vectors.safetensors")
+    save_file(on_axes(found), folder / "vectors.safetensors")
 
 
 @stage()
@@ -170,17 +215,18 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
     split = "test" if "test" in collection.splits else next(iter(collection.splits), None)
     queries = collection.queries(split)[:] if split else {"id": [], "text": []}
     relevant = judged_rows(collection.qrels(split) if split else {}, queries["id"], passages["id"])
-    parts: dict[str, Any] = {"texts": {"titles": passages["title"][:], "texts": passages["text"][:]}}
+    parts = {"texts": _json({"titles": passages["title"][:], "texts": passages["text"][:]})}
+    parts["base-words"] = squeezed(save(dict(zip(("numbers", "factors"), base_words(), strict=True))))
     systems = [System("bm25", "BM25", bm25_ranks(collection, queries["text"], relevant, cache))]
     for key, folder in folders.items():
-        weights = Data.file(folder / "model.safetensors")
+        weights = Data.file(folder / WEIGHTS)
         vectors = cache.get(small_vectors(weights, store)) / "vectors.safetensors"
         ranks = np.zeros(0, int)
         if split:
             asked = small_queries(weights, tokens.query_tokens(collection, tokenizer, split=split))
             ranks = dense_ranks(np.load(cache.get(asked) / "queries.npy"), load_file(vectors), relevant)
         systems.append(System(key, NAMES[key], ranks))
-        parts[f"model-{key}"], parts[f"vectors-{key}"] = (folder / "model.safetensors").read_bytes(), vectors.read_bytes()
+        parts[f"model-{key}"], parts[f"vectors-{key}"] = (folder / WEIGHTS).read_bytes(), squeezed(vectors.read_bytes())
     judged = {
         "texts": queries["text"],
         "relevant": [rows.tolist() for rows in relevant],
@@ -191,17 +237,43 @@ def write_search(to: Path, name: str = SEARCHED, retrievers: Path = RETRIEVERS, 
     said = {"passages": len(passages), "systems": [{"key": one.key, "name": one.name} for one in systems]}
     wordpiece = load_tokenizer("embedded")
     pieces = wordpiece.convert_ids_to_tokens(range(len(wordpiece)))
-    parts["start"] = said | {"judged": judged, "pieces": pieces, "words": words(passages, queries["text"])}
+    parts["start"] = _json(said | {"judged": judged, "pieces": pieces, "words": words(passages, queries["text"])})
     files = [_write_part(to / FOLDER / f"{part}.js", part, content) for part, content in parts.items()]
     write_text(to / FOLDER / WRITTEN[0], systems_table(collection, systems, folders, files).data + "\n")
     return [*files, to / FOLDER / WRITTEN[0]]
 
 
-def _write_part(file: Path, name: str, content: bytes | Any) -> Path:
-    """A script that hands over one part: bytes, or a value as JSON."""
-    whole = content if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False).encode()
-    packed = base64.b64encode(gzip.compress(whole, mtime=0)).decode()
-    write_text(file, f'searchPage.part("{name}", "{packed}");\n')
+def _json(value: Any) -> bytes:
+    return squeezed(json.dumps(value, ensure_ascii=False).encode())
+
+
+def squeezed(content: bytes) -> bytes:
+    """gzip at its best. Numbers without repeats are shorter where it does not look for any."""
+    found = []
+    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):
+        writer = zlib.compressobj(9, zlib.DEFLATED, 31, 9, strategy)
+        found.append(writer.compress(content) + writer.flush())
+    return min(found, key=len)
+
+
+def spelled(content: bytes) -> str:
+    """Bytes as text for a string of JavaScript, 7 bits a letter: in UTF-8 a sixth longer than the bytes, base64 a third.
+
+    Letters that may not stand there are moved up by 128, so that the low 7 bits of every letter count.
+
+    Example:
+        >>> spelled(b"a"), spelled(b"\\0")
+        ('0@', '\\x80\\x80')
+    """
+    bits = np.unpackbits(np.frombuffer(content, np.uint8))
+    letters = np.packbits(np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7), axis=1)[:, 0] >> 1
+    letters[np.isin(letters, list(b'\0\n\r"\\'))] += 128
+    return letters.tobytes().decode("latin-1")
+
+
+def _write_part(file: Path, name: str, content: bytes) -> Path:
+    """A script that hands over one part, which is gzip."""
+    write_text(file, f'searchPage.part("{name}", "{spelled(content)}");\n')
     return file
 
 
@@ -232,8 +304,8 @@ def bm25_ranks(collection: Collection, texts: Sequence[str], relevant: Sequence[
 
 
 def dense_ranks(queries: np.ndarray, passages: Mapping[str, np.ndarray], relevant: Sequence[np.ndarray]) -> np.ndarray:
-    """The same with vectors `[queries, hidden]` and passages in 8 bits, as the page computes it."""
-    vectors = passages["vectors"].astype(np.float32) * passages["factors"][:, None]
+    """The same with vectors `[queries, hidden]` and passages as `on_axes` stores them, as the page computes it."""
+    vectors = from_axes(passages)
     ranks = np.zeros(len(queries), int)
     for i, wanted in enumerate(relevant):
         if len(wanted):
@@ -276,7 +348,7 @@ def systems_table(collection: Collection, systems: Sequence[System], folders: Ma
             recorded = 100 * record.means[MEASURE] if same else None
         found = one.ranks[(one.ranks > 0) & (one.ranks <= CUT)]
         here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
-        rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"]])
+        rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"] + sizes["base-words"]])
     asked = f"{len(systems[0].ranks):,} test questions" if len(systems[0].ranks) else "no judged questions"
     caption = f"{MEASURE} in percent on {collection.name} ({len(collection.passages):,} passages, {asked})."
     columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]

@@ -1,6 +1,5 @@
 """Search in the page: what the script computes is what the library computes (in node), and a browser answers from disk."""
 
-import base64
 import gzip
 import json
 import re
@@ -13,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import search_page
+import torch
 from browser import needs_chromium, opened
-from safetensors.numpy import load_file
-from search_page import FOLDER, RETRIEVERS, quantised, unpack, write_search, write_weights
+from safetensors.numpy import load, save
+from search_page import FOLDER, RETRIEVERS, WEIGHTS, from_axes, on_axes, quantised, spelled, unpack, write_search, write_weights
 
 from dr_lib import collections
 from dr_lib.collections import judged_rows
@@ -55,11 +55,11 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def retrievers(tmp_path_factory) -> Path:
     """Those of the book; where there is none, the base model in its place."""
-    if any(RETRIEVERS.glob("*/model.safetensors")):
+    if any(RETRIEVERS.glob(f"*/{WEIGHTS}")):
         return RETRIEVERS
     place = tmp_path_factory.mktemp("retrievers")
     (place / "none").mkdir()
-    write_weights(DenseEncoder.from_pretrained("embedded"), place / "none" / "model.safetensors")
+    write_weights(DenseEncoder.from_pretrained("embedded"), place / "none" / WEIGHTS)
     return place
 
 
@@ -79,6 +79,8 @@ def run(written) -> Callable[[str], Any]:
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
     start = f"globalThis.searchPage = require('./search.js'); const queries = {json.dumps(QUERIES)};"
+    start += "const tensors = async (name) => searchPage.tensors(await searchPage.unpacked(name));"
+    start += "const encoder = async (key) => searchPage.encoder(await tensors(`model-${key}`), await tensors('base-words'));"
     load = "for (const file of require('fs').readdirSync('.')) if (/-|start|texts/.test(file)) require(`./${file}`);"
 
     def run(code: str) -> Any:
@@ -105,13 +107,13 @@ def test_the_script_cuts_questions_as_the_tokenizer_does(run):
 def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, written, key):
     code = f"""
       const cut = searchPage.tokenizer((await searchPage.json("start")).pieces);
-      const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked("model-{key}")));
-      const passages = searchPage.tensors(await searchPage.unpacked("vectors-{key}"));
+      const model = await encoder("{key}");
+      const passages = await tensors("vectors-{key}");
       const vectors = queries.map((one) => model.encode(cut(one, model.longest)));
       return {{ vectors: vectors.map((one) => [...one]), scores: vectors.map((one) => [...searchPage.products(one, passages)]) }};
     """
     found = run(code)
-    model = unpack(retrievers / key / "model.safetensors")
+    model = unpack(retrievers / key / WEIGHTS)
     expected = model.encode(QUERIES, queries=True)
     np.testing.assert_allclose(found["vectors"], expected, atol=1e-4)
     texts = json.loads(_part(written / "texts.js"))
@@ -122,7 +124,13 @@ def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, 
 
 def _part(file: Path) -> bytes:
     """What the script of a part hands over."""
-    return gzip.decompress(base64.b64decode(re.search(r', "(.*)"\);', file.read_text())[1]))
+    text = file.read_bytes().decode()
+    return gzip.decompress(_unspelled(re.fullmatch(r'searchPage\.part\("[\w-]+", "([^"\\\n\r\0]*)"\);\n', text)[1]))
+
+
+def _unspelled(letters: str) -> bytes:
+    bits = "".join(format(ord(letter) & 127, "07b") for letter in letters)
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits) - 7, 8))
 
 
 def test_the_script_computes_the_librarys_bm25(run, folder):
@@ -143,8 +151,8 @@ def test_the_script_computes_the_librarys_bm25(run, folder):
 def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
     code = f"""
       const {{ judged, systems, pieces }} = await searchPage.json("start"), cut = searchPage.tokenizer(pieces);
-      const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked("model-{key}")));
-      const passages = searchPage.tensors(await searchPage.unpacked("vectors-{key}"));
+      const model = await encoder("{key}");
+      const passages = await tensors("vectors-{key}");
       const number = systems.findIndex((one) => one.key === "{key}");
       return judged.texts.map((text, i) => {{
         const scores = searchPage.products(model.encode(cut(text, model.longest)), passages);
@@ -161,14 +169,42 @@ def test_ranks_of_the_page_are_those_of_the_script(run, written, key):
 
 def test_weights_in_8_bits_keep_the_vectors(tmp_path):
     model = DenseEncoder.from_pretrained("embedded", passage_length=48)
-    write_weights(model, tmp_path / "model.safetensors")
-    assert (tmp_path / "model.safetensors").stat().st_size < 1.6e6
-    small = unpack(tmp_path / "model.safetensors")
+    write_weights(model, tmp_path / WEIGHTS)
+    assert (tmp_path / WEIGHTS).stat().st_size < 1.6e6
+    small = unpack(tmp_path / WEIGHTS)
     assert small.settings == model.settings and small.encoder.config.max_position_embeddings == 48
     cosines = (model.encode(QUERIES) * small.encode(QUERIES)).sum(1)
     assert cosines.min() > 0.995
-    rows = load_file(tmp_path / "model.safetensors")
+    rows = load(gzip.decompress((tmp_path / WEIGHTS).read_bytes()))
     assert {str(one.dtype) for name, one in rows.items() if name.endswith("weight") and one.ndim == 2} == {"int8"}
+
+
+def test_words_that_moved_are_kept_to_half_a_step(tmp_path):
+    model, (_, factors) = DenseEncoder.from_pretrained("embedded", passage_length=48), search_page.base_words()
+    words = model.encoder.state_dict()[search_page.WORDS]
+    words += 0.05 * torch.randn(words.shape, generator=torch.Generator().manual_seed(0))
+    write_weights(model, tmp_path / WEIGHTS)
+    moved = unpack(tmp_path / WEIGHTS).encoder.state_dict()[search_page.WORDS]
+    assert ((moved - words).abs().numpy() <= factors[:, None] * 0.5001).all()
+
+
+def test_vectors_on_their_axes_are_kept_to_half_a_step():
+    vectors = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32) * np.arange(1, 9, dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    stored = load(save(on_axes(vectors)))
+    assert stored["step"] == np.float32(1 / 127)
+    np.testing.assert_allclose(stored["axes"] @ stored["axes"].T, np.eye(8), atol=1e-6)
+    assert np.linalg.norm(from_axes(stored) - vectors, axis=1).max() <= 0.5001 / 127 * 8**0.5
+    long = on_axes(9 * vectors)  # of vectors that are not normalised, the largest number takes all steps
+    assert np.abs(long["components"].astype(int)).max() == 127
+    np.testing.assert_allclose(from_axes(long), 9 * vectors, atol=9 / 127 * 8**0.5)
+
+
+@pytest.mark.parametrize("length", [*range(9), 1000])
+def test_spelled_bytes_need_no_escape_and_come_back(length):
+    content = np.random.default_rng(length).integers(0, 256, length, np.uint8).tobytes()
+    assert not set(spelled(content)) & set('\0\n\r"\\')
+    assert _unspelled(spelled(content)) == content
 
 
 def test_eight_bits_round_to_the_nearest_step():
@@ -181,12 +217,13 @@ def test_eight_bits_round_to_the_nearest_step():
 def test_retrievers_of_the_book_are_small_and_have_their_records():
     for folder in RETRIEVERS.glob("*"):
         assert folder.name in search_page.NAMES
-        assert (folder / "model.safetensors").stat().st_size <= 1.6e6
+        assert (folder / WEIGHTS).stat().st_size <= 1.6e6
         assert search_page.load_record(folder / "record.json").recipe["objective"]["name"] == folder.name
 
 
 def test_ranks_count_from_one_and_flips_are_wide(folder):
-    passages = {"vectors": np.array([[127, 0], [0, 127], [127, 0]], np.int8), "factors": np.full(3, 1 / 127, np.float32)}
+    components = np.array([[127, 0, 127], [0, 127, 0]], np.int8)
+    passages = {"components": components, "axes": np.eye(2, dtype=np.float32), "step": np.array([1 / 127], np.float32)}
     queries = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
     relevant = [np.array([2]), np.array([1]), np.array([], int)]
     assert search_page.dense_ranks(queries, passages, relevant).tolist() == [2, 1, 0]

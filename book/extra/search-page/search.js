@@ -1,22 +1,26 @@
 /* Passages searched in the reader's browser: by BM25 and by small BERT retrievers, without a server.
 
    `book/_ext/search_page.py` writes what is loaded. A page on a disk may load nothing but classic scripts, so each part is
-   a script that calls `searchPage.part(name, text)`; the text is base64 of gzip. The first half of this file searches and
+   a script that calls `searchPage.part(name, text)`; the text is gzip, 7 bits a letter. The first half of this file searches and
    knows no page (tests run it in node); the second half is the page. Page of the book: practice/search-in-the-page. */
 
 "use strict";
 
 const searchPage = {};
 
-/* ---- Parts: base64 of gzip of JSON or of safetensors ---- */
+/* ---- Parts: gzip of JSON or of safetensors ---- */
 
 const parts = {};
 searchPage.part = (name, text) => { parts[name] = text; };
 
 searchPage.unpacked = async function (name) {
-  const letters = atob(parts[name]), bytes = new Uint8Array(letters.length);
+  const letters = parts[name], bytes = new Uint8Array(Math.floor(letters.length * 7 / 8));
   delete parts[name];
-  for (let i = 0; i < bytes.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  for (let i = 0, at = 0, held = 0, bits = 0; at < bytes.length; i += 1) {
+    held = held << 7 | letters.charCodeAt(i) & 127;  // its upper bits fall out
+    bits += 7;
+    if (bits >= 8) bytes[at++] = held >> (bits -= 8);
+  }
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 };
 
@@ -84,26 +88,41 @@ function erf(x) {
 
 const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
 
-searchPage.encoder = function (tensors) {
+/* Word embeddings are those of the base model, which all retrievers share, and what this one adds to their numbers. */
+searchPage.encoder = function (tensors, base) {
   const config = JSON.parse(tensors.metadata.config), settings = JSON.parse(tensors.metadata.dense);
   const hidden = config.hidden_size, heads = config.num_attention_heads, size = hidden / heads;
+  const added = tensors["embeddings.word_embeddings.weight"].data, numbers = base.numbers.data, steps = base.factors.data;
   const weights = {};
   for (const [name, { data, shape }] of Object.entries(tensors)) {
-    if (name === "metadata" || name.endsWith(".factors")) continue;
+    if (name === "metadata" || name.endsWith(".factors") || data === added) continue;
     weights[name] = Float32Array.from(data);
     const factors = tensors[`${name}.factors`];
     if (factors) weights[name].forEach((number, i, all) => { all[i] = number * factors.data[Math.floor(i / shape[1])]; });
   }
 
-  /* Rows of `states` through a linear layer: [tokens, inputs] -> [tokens, outputs]. */
-  function linear(states, name, activation = (x) => x) {
+  /* Rows of `states` through a linear layer: [tokens, inputs] -> [tokens, outputs].
+
+     Two tokens and four outputs at a time: each number read serves several products, which is what takes the time. The
+     last of an odd number of tokens is computed twice. */
+  function linear(states, name) {
     const matrix = weights[`${name}.weight`], bias = weights[`${name}.bias`], outputs = bias.length;
     const inputs = matrix.length / outputs, tokens = states.length / inputs, result = new Float32Array(tokens * outputs);
-    for (let token = 0; token < tokens; token += 1) {
-      for (let output = 0; output < outputs; output += 1) {
-        let sum = bias[output];
-        for (let i = 0; i < inputs; i += 1) sum += states[token * inputs + i] * matrix[output * inputs + i];
-        result[token * outputs + output] = activation(sum);
+    for (let output = 0; output < outputs; output += 4) {
+      const row0 = output * inputs, row1 = row0 + inputs, row2 = row1 + inputs, row3 = row2 + inputs;
+      for (let token = 0; token < tokens; token += 2) {
+        const other = Math.min(token + 1, tokens - 1), from = token * inputs, fromOther = other * inputs;
+        let a0 = bias[output], a1 = bias[output + 1], a2 = bias[output + 2], a3 = bias[output + 3];
+        let b0 = a0, b1 = a1, b2 = a2, b3 = a3;
+        for (let i = 0; i < inputs; i += 1) {
+          const a = states[from + i], b = states[fromOther + i];
+          const w0 = matrix[row0 + i], w1 = matrix[row1 + i], w2 = matrix[row2 + i], w3 = matrix[row3 + i];
+          a0 += a * w0; a1 += a * w1; a2 += a * w2; a3 += a * w3;
+          b0 += b * w0; b1 += b * w1; b2 += b * w2; b3 += b * w3;
+        }
+        const at = token * outputs + output, atOther = other * outputs + output;
+        result[at] = a0; result[at + 1] = a1; result[at + 2] = a2; result[at + 3] = a3;
+        result[atOther] = b0; result[atOther + 1] = b1; result[atOther + 2] = b2; result[atOther + 3] = b3;
       }
     }
     return result;
@@ -124,20 +143,22 @@ searchPage.encoder = function (tensors) {
 
   function attention(states, layer) {
     const [query, key, value] = ["query", "key", "value"].map((name) => linear(states, `${layer}.attention.self.${name}`));
-    const tokens = states.length / hidden, mixed = new Float32Array(states.length);
+    const tokens = states.length / hidden, mixed = new Float32Array(states.length), powers = new Float64Array(tokens);
     for (let head = 0; head < heads; head += 1) {
       for (let at = 0; at < tokens; at += 1) {
-        const shares = [];
+        const mine = at * hidden + head * size;
+        let most = -Infinity, total = 0;
         for (let other = 0; other < tokens; other += 1) {
+          const theirs = other * hidden + head * size;
           let product = 0;
-          for (let i = head * size; i < (head + 1) * size; i += 1) product += query[at * hidden + i] * key[other * hidden + i];
-          shares.push(product / Math.sqrt(size));
+          for (let i = 0; i < size; i += 1) product += query[mine + i] * key[theirs + i];
+          powers[other] = product / Math.sqrt(size);
+          most = Math.max(most, powers[other]);
         }
-        const most = Math.max(...shares), powers = shares.map((share) => Math.exp(share - most));
-        const total = powers.reduce((sum, power) => sum + power, 0);
+        for (let other = 0; other < tokens; other += 1) total += powers[other] = Math.exp(powers[other] - most);
         for (let other = 0; other < tokens; other += 1) {
-          const share = powers[other] / total;
-          for (let i = head * size; i < (head + 1) * size; i += 1) mixed[at * hidden + i] += share * value[other * hidden + i];
+          const share = powers[other] / total, theirs = other * hidden + head * size;
+          for (let i = 0; i < size; i += 1) mixed[mine + i] += share * value[theirs + i];
         }
       }
     }
@@ -145,19 +166,20 @@ searchPage.encoder = function (tensors) {
   }
 
   function states(ids) {
-    const found = new Float32Array(ids.length * hidden), added = new Float32Array(ids.length * hidden);
+    const found = new Float32Array(ids.length * hidden), places = new Float32Array(ids.length * hidden);
+    const positions = weights["embeddings.position_embeddings.weight"], types = weights["embeddings.token_type_embeddings.weight"];
     ids.forEach((id, place) => {
       for (let i = 0; i < hidden; i += 1) {
-        found[place * hidden + i] = weights["embeddings.word_embeddings.weight"][id * hidden + i];
-        added[place * hidden + i] = weights["embeddings.position_embeddings.weight"][place * hidden + i]
-          + weights["embeddings.token_type_embeddings.weight"][i];
+        found[place * hidden + i] = (numbers[id * hidden + i] + added[id * hidden + i]) * steps[id];
+        places[place * hidden + i] = positions[place * hidden + i] + types[i];
       }
     });
-    addAndNormalise(found, added, "embeddings.LayerNorm");
+    addAndNormalise(found, places, "embeddings.LayerNorm");
     for (let i = 0; i < config.num_hidden_layers; i += 1) {
       const layer = `encoder.layer.${i}`;
       addAndNormalise(found, attention(found, layer), `${layer}.attention.output.LayerNorm`);
-      const wide = linear(found, `${layer}.intermediate.dense`, gelu);
+      const wide = linear(found, `${layer}.intermediate.dense`);
+      for (let at = 0; at < wide.length; at += 1) wide[at] = gelu(wide[at]);
       addAndNormalise(found, linear(wide, `${layer}.output.dense`), `${layer}.output.LayerNorm`);
     }
     return found;
@@ -178,13 +200,20 @@ searchPage.encoder = function (tensors) {
   return { encode, longest: settings.query_length };
 };
 
-/* Inner products of one vector with all passages' in 8 bits. */
-searchPage.products = function (vector, { vectors, factors }) {
-  const [passages, hidden] = vectors.shape, scores = new Float32Array(passages), numbers = vectors.data;
-  for (let row = 0, at = 0; row < passages; row += 1) {
+/* Inner products of one vector with all passages', which are stored axis by axis: `components` [hidden, passages] in whole
+   numbers of one step. Four axes at a time, so that the scores are read and written less often. */
+searchPage.products = function (vector, { components, axes, step }) {
+  const [hidden, passages] = components.shape, scores = new Float32Array(passages), numbers = components.data;
+  const turned = vector.map((_, axis) => {
     let sum = 0;
-    for (let i = 0; i < hidden; i += 1, at += 1) sum += vector[i] * numbers[at];
-    scores[row] = sum * factors.data[row];
+    for (let i = 0; i < hidden; i += 1) sum += vector[i] * axes.data[axis * hidden + i];
+    return sum * step.data[0];
+  });
+  for (let axis = 0; axis < hidden; axis += 4) {
+    const [a, b, c, d] = turned.subarray(axis, axis + 4), from = axis * passages;
+    for (let row = 0, at = from; row < passages; row += 1, at += 1) {
+      scores[row] += a * numbers[at] + b * numbers[at + passages] + c * numbers[at + 2 * passages] + d * numbers[at + 3 * passages];
+    }
   }
   return scores;
 };
@@ -300,12 +329,14 @@ async function openSystems(base, { passages, systems, judged, pieces, words }, t
   const load = (name) => loadScript(`${base}${name}.js`);
   const texts = load("texts").then(() => searchPage.json("texts"));
   const cut = searchPage.tokenizer(pieces), stem = searchPage.stemmer(words), index = new searchPage.bm25(stem, words);
+  await load("base-words");
+  const shared = searchPage.tensors(await searchPage.unpacked("base-words"));
   const engines = { bm25: { score: (query) => index.scores(query), lowest: 0, digits: 2 } };
   for (const [number, { key, name }] of systems.entries()) {
     if (key === "bm25") continue;
     tell(`Loading ${name} (${number} of ${systems.length - 1}) …`);
     await Promise.all([load(`model-${key}`), load(`vectors-${key}`)]);
-    const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked(`model-${key}`)));
+    const model = searchPage.encoder(searchPage.tensors(await searchPage.unpacked(`model-${key}`)), shared);
     const vectors = searchPage.tensors(await searchPage.unpacked(`vectors-${key}`));
     const score = (query) => searchPage.products(model.encode(cut(query, model.longest)), vectors);
     engines[key] = { score, lowest: -Infinity, digits: 3 };
