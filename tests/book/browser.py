@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ OPTIONS = (*ALWAYS, "--enable-logging=stderr", "--virtual-time-budget=3000")
 KEYS = {"Enter": (13, "\r"), "Tab": (9, "\t"), "Space": (32, " ")}
 KEYS |= {"ArrowLeft": (37, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
 LONGEST = 60.0  # seconds to wait for anything
+SERVER_ERROR = -32000  # DevTools: what was asked has gone, such as the page, or is not there yet
+
+
+class PageLeft(RuntimeError):
+    """The page that was asked has been left for another one before it answered."""
 
 
 def visit(page: Path, profile: Path, *options: str, query: str = "") -> subprocess.CompletedProcess[str]:
@@ -61,11 +66,12 @@ class Browser:
         self._read, self._write, self._number, self._session, self._buffer = read, write, 0, None, b""
         self.complaints: list[str] = []
         self.requested: list[str] = []
-        self._loaded = False
+        self._loaded: set[str] = set()
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command of the DevTools protocol; returns its result, and notes what the page does meanwhile."""
@@ -76,7 +82,8 @@ class Browser:
         while (answer := self._next(time.monotonic() + LONGEST)).get("id") != self._number:
             self._note(answer)
         if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']['message']}")
+            error = PageLeft if answer["error"].get("code") == SERVER_ERROR else RuntimeError
+            raise error(f"{method}: {answer['error']['message']}")
         return answer["result"]
 
     def _next(self, deadline: float) -> dict[str, Any]:
@@ -91,8 +98,8 @@ class Browser:
 
     def _note(self, event: dict[str, Any]) -> None:
         name, told = event.get("method"), event.get("params", {})
-        if name == "Page.loadEventFired":
-            self._loaded = True
+        if name == "Page.lifecycleEvent" and told["name"] == "load":
+            self._loaded.add(told["loaderId"])
         elif name == "Network.requestWillBeSent":
             self.requested.append(told["request"]["url"])
         elif name == "Runtime.exceptionThrown":
@@ -105,10 +112,10 @@ class Browser:
 
     def visit(self, page: Path, query: str = "") -> None:
         """Open a page from disk and wait until it is loaded."""
-        self.complaints, self.requested, self._loaded = [], [], False
-        self.send("Page.navigate", url=f"{page.as_uri()}{query}")
+        self.complaints, self.requested = [], []
+        opening = self.send("Page.navigate", url=f"{page.as_uri()}{query}")
         deadline = time.monotonic() + LONGEST
-        while not self._loaded:
+        while opening["loaderId"] not in self._loaded:  # of this page: the one before may still be loading
             self._note(self._next(deadline))
 
     def run(self, expression: str) -> Any:
@@ -119,12 +126,18 @@ class Browser:
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression holds in the page."""
+        """Wait until an expression, or what it promises, holds in the page, or in one to which the page leads meanwhile."""
         deadline = time.monotonic() + LONGEST
-        while not self.run(f"Boolean({expression})"):
+        while not self._holds(expression):
             if time.monotonic() > deadline:
                 raise TimeoutError(expression)
             time.sleep(0.05)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return self.run(f"Promise.resolve({expression}).then(Boolean)")
+        except PageLeft:
+            return False
 
     def type(self, text: str) -> None:
         """Text into what has the focus."""
@@ -135,8 +148,9 @@ class Browser:
         code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & 2 else key))
         told = {"key": " " if key == "Space" else key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
         told |= {"code": key if key in KEYS else f"Key{key.upper()}"}
-        self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **told)
-        self.send("Input.dispatchKeyEvent", type="keyUp", **told)
+        with suppress(PageLeft):  # a key that opens another page
+            self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **told)
+            self.send("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def resize(self, width: int, height: int = 900) -> None:
         """Another size of the window, in CSS pixels."""

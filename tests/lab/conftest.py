@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,19 @@ WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().replace(",", "").replace(
 TRAINING = {"steps": 2, "precision": "fp32"}
 WRITER = TRAINING | {"tokens_per_batch": 256}
 SCORER = TRAINING | {"batch_queries": 4, "negatives": 3, "length": 40}
+
+
+@pytest.fixture
+def wait_for() -> Callable:
+    """Wait until something happens; a test that waits for ever says nothing: `wait_for(lambda: file.exists(), seconds=20)`."""
+
+    def wait(happens: Callable[[], object], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not happens():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    return wait
 
 
 @pytest.fixture(autouse=True)
