@@ -5,6 +5,7 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 from dr_lib import places
 from dr_lib.errors import InputError, visible
@@ -28,15 +30,26 @@ EXAMPLES = """Examples:
   dr-lib status --study simlm/table08
   dr-lib clean --partials --dry-run
   dr-lib clean --study your_corpus/mydata-1f9c02
+  dr-lib ledger --scale laptop
+  dr-lib base notebooks/scales/base-2x128.yaml --to my-base
+  dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
+  dr-lib publish simlm/table08 --scale laptop
+  dr-lib verify book/records/laptop/simlm-table08_30-100_seed0_f21f82cd.json
+  dr-lib plan --hours 8
 """
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has it: most arguments are paths
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 0, or 1 with one clear line on stderr."""
-    options = parser().parse_args(arguments)
     try:
+        options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
             places.find_scale(given)
+        for name in ("minutes", "time_budget"):
+            if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
+                where = f"--{name.replace('_', '-')}"
+                raise InputError(f"{given:g} minutes", where=where, fix="Give a number above 0, such as 30.")
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
@@ -57,14 +70,22 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text
     )
+    what = "print a script that lets this shell complete the commands"
+    top.add_argument("--print-completion", action=PrintCompletion, choices=("bash", "zsh"), help=what)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., argparse.Action]:
+    def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
         own = "\n".join(line for line in EXAMPLES.splitlines() if line.startswith(f"  dr-lib {name} "))
         examples = f"Examples:\n{own}" if own else None
         added = commands.add_parser(name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text)
         added.set_defaults(command=run)
-        return added.add_argument
+
+        def option(*names: str, **given: Any) -> None:
+            action = added.add_argument(*names, **given)
+            if action.nargs != 0:
+                action.complete = FILES
+
+        return option
 
     tried = command("try", try_folder)
     tried("collection", help="a folder, a file of passages or of text, or a known name")
@@ -145,21 +166,37 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class PrintCompletion(argparse.Action):
+    """Prints the script; an action, because no command is given then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, shell: Any, name: Any = None) -> None:
+        """Print it and end."""
+        import shtab
+
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
     started = time.monotonic()  # what follows may take half a minute on a busy machine
-    print(f"reading {options.collection}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
+
+    def tell(line: str) -> None:
+        if sys.stderr.isatty():  # the next line takes its place: a bad input costs one line
+            print(f"{line:<79.79}", end="\r", file=sys.stderr, flush=True)
+
+    tell(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most")
     from dr_lib import report
     from dr_lib.lab import Progress
     from dr_lib.lab.search import check_queries
     from dr_lib.stages import TimeIsUpError
 
-    check_queries(options.ask, 1)
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
-    folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     given = {"scale": options.scale, "minutes": minutes, "watching": Progress(minutes, sys.stderr)}
     try:
+        check_queries(options.ask, 1)
+        folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
         with Path(os.devnull).open("w") as quiet, redirect_stderr(quiet), redirect_stdout(quiet):  # one line of progress, no bars
             compared = report.compare(options.collection, options.system, **given)
             exported = compared.export(folder / "retriever") if compared.best_of(compared.trained) else None
@@ -168,6 +205,7 @@ def try_folder(options: argparse.Namespace) -> int:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
     finally:
+        tell("")
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
     print(compared.verdict.plain)

@@ -125,6 +125,12 @@ def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
     return array
 
 
+def make_readable(folder: Path) -> None:
+    """Let all read what is in a folder: some libraries write through temporary files, which only their owner can read."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
+
+
 @contextmanager
 def fresh_folder(target: Path) -> Iterator[Path]:
     """Give an empty folder beside `target`; rename it to `target` when the block ends well, remove it otherwise."""
@@ -132,7 +138,7 @@ def fresh_folder(target: Path) -> Iterator[Path]:
     draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield draft
-        draft.chmod(0o755)
+        make_readable(draft)
         if target.exists():
             shutil.rmtree(target)
         draft.replace(target)

@@ -43,7 +43,7 @@ from safetensors import SafetensorError
 
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, json_digest, read_sealed, sealed, write_json, write_text
+from dr_lib.files import file_digest, json_digest, make_readable, read_sealed, sealed, write_json, write_text
 
 MANIFEST = "manifest.json"
 SCRATCH = ("checkpoint-*", ".*")  # what serves to go on after a kill, and half-written files; no part of a result
@@ -426,6 +426,8 @@ class Cache:
 
         Time is no part of a key: what a bounded call leaves is what an unbounded one would have left by then.
         """
+        if minutes is not None and not minutes >= 0:
+            raise InputError(f"{minutes:g} is no time", where="minutes", fix="Give a number above 0, or None for no limit.")
         bounded = copy(self)
         bounded.stop_at = None if minutes is None else time.time() + 60 * minutes
         return bounded
@@ -513,8 +515,7 @@ class Cache:
         started, processor = time.perf_counter(), time.process_time()
         one.function(draft, **self.inputs(one))
         seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - processor}
-        for path in draft.rglob("*"):  # some libraries write through temporary files, which only their owner can read
-            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
+        make_readable(draft)
         write_json(draft / MANIFEST, sealed(make_manifest(one, draft, seconds, resumed)))
         draft.replace(target)
         for pattern in SCRATCH:  # only now: a build killed before the rename still needs them

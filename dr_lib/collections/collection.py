@@ -6,7 +6,10 @@ ideas/evaluation.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
+from itertools import chain, zip_longest
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import datasets
@@ -65,6 +68,15 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self.name!r}, {len(self.passages)} passages, splits {', '.join(self.splits) or 'none'})"
+
+    def _repr_html_(self) -> str:
+        """The collection at a glance, in a notebook."""
+        first = next(iter(self.passages.select(range(min(1, len(self))))), {"title": "", "text": ""})
+        facts = {"passages": f"{len(self):,}", **{f"queries, {name}": f"{len(self.qrels(name)):,}" for name in self.splits}}
+        facts |= {"licence": self.licence, "digest": self.digest[:16]}
+        facts["first passage"] = shorten(f"{first['title']}: {first['text'][:1000]}".removeprefix(": "), 200, placeholder=" …")
+        rows = (f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in facts.items())
+        return f"<table><caption>Collection {escape(self.name)}</caption>{''.join(rows)}</table>"
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -155,8 +167,9 @@ class Collection:
         """A smaller collection, the same for the same arguments.
 
         Queries are drawn per split, all their positives are kept, and other passages (whole documents at a time)
-        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less. Splits with
-        other names than these three keep the queries whose positives are all in the sample.
+        fill up to `passages`; passages and queries keep their order. Draws are nested: more contains less. Where the
+        positives are more than `passages`, queries are left out, and counted in `info`. Splits with other names than
+        these three keep the queries whose positives are all in the sample.
 
         Args:
             passages: number of passages; None for all.
@@ -166,13 +179,16 @@ class Collection:
             seed: of all draws.
 
         Raises:
-            InputError: a number below 1, or positives that do not fit into `passages`.
+            InputError: a number below 1, or no query whose positives fit into `passages`.
         """
         limits = {"train": train_queries, "dev": dev_queries, "test": test_queries}
         for name, size in {"passages": passages, **limits}.items():
             if size is not None and size < 1:
                 raise InputError(f"a sample of {size} is empty", where=name, fix="Give a number from 1, or leave it out.")
         drawn = {split: self._draw_queries(split, limits[split], seed) for split in self.splits if split in limits}
+        numbers = {split: len(grades) for split, grades in drawn.items()}
+        drawn = self._fitting(drawn, passages, seed)
+        left_out = {split: size - len(drawn[split]) for split, size in numbers.items() if size > len(drawn[split])}
         rows = self._draw_passages(set().union(*map(_positives, drawn.values())), passages, seed)
         ids = set(_column(self.passages, "id").take(pa.array(rows)).to_pylist())
         cut: dict[str, Grades] = {}
@@ -188,7 +204,7 @@ class Collection:
         return Collection(
             self.name,
             json_digest([self.digest, arguments]),
-            {**self.info, "sample": {**arguments, "of": self.digest}},
+            {**self.info, "sample": {**arguments, "of": self.digest, "left_out": left_out}},
             self.passages.select(rows),
             self._queries.select(query_rows),
             {split: _table(grades) for split, grades in cut.items() if grades},
@@ -204,15 +220,28 @@ class Collection:
         order = np.random.default_rng([seed, *split.encode()]).permutation(len(able))
         return {able[row]: grades[able[row]] for row in np.sort(order[:size])}
 
+    def _fitting(self, drawn: dict[str, Grades], size: int | None, seed: int) -> dict[str, Grades]:
+        """Those of the drawn queries whose positives fit: taken from each split in turn, in random order, while there is room."""
+        if size is None or len(set().union(*map(_positives, drawn.values()))) <= size:
+            return drawn
+        rng, needed, chosen = np.random.default_rng([seed, 2]), set(), set()
+        ids = {split: [*grades] for split, grades in drawn.items()}
+        orders = [[(split, own[row]) for row in rng.permutation(len(own))] for split, own in ids.items()]
+        for split, query in filter(None, chain.from_iterable(zip_longest(*orders))):
+            further = _positives({query: drawn[split][query]}) - needed
+            if len(needed) + len(further) <= size:
+                needed |= further
+                chosen.add((split, query))
+        if not needed:
+            problem = f"{size} passages cannot hold the positives of any query"
+            raise InputError(problem, where=f"collection {self.name}", fix="Take a larger sample, or all passages.")
+        return {split: {id_: own for id_, own in grades.items() if (split, id_) in chosen} for split, grades in drawn.items()}
+
     def _draw_passages(self, positives: set[str], size: int | None, seed: int) -> np.ndarray:
         """Rows of the sample in order: the positives, then documents in random order until `size` is reached."""
         total = len(self.passages)
         if size is None or size >= total:
             return np.arange(total)
-        if len(positives) > size:
-            problem = f"{size} passages cannot hold the {len(positives)} positives of the drawn queries"
-            fix = f"Ask for at least {len(positives)} passages, or for fewer queries."
-            raise InputError(problem, where="passages", fix=fix)
         wanted = pa.array(sorted(positives), pa.string())
         needed = pc.is_in(_column(self.passages, "id"), value_set=wanted).to_numpy()
         docs = _column(self.passages, "doc").combine_chunks().dictionary_encode()

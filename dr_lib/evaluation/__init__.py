@@ -18,7 +18,7 @@ from dr_lib.evaluation.nlu import (
 from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import AnsweredBy, Check, Claim, Compare, Paper, Table, load_paper, load_papers
 from dr_lib.evaluation.pipeline_checks import pipeline_checks
-from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions
+from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions, templated
 from dr_lib.evaluation.similarity import similarities
 from dr_lib.evaluation.statistics import (
     Interval,

@@ -72,15 +72,17 @@ class Check(Settings):
         kind: "order": each row above the next; "best": the first row above each other one (a sweep's best setting);
             "equal": every two rows within `width`; "cases": the first row answers more of the queries that only one of
             two answers (chosen examples; a sign test); "wins": the first row is the best of all on at least `low`
-            percent of the collections; "within": the first row's mean lies between `low` and `high`.
+            percent of the collections; "within": the first row's mean lies between `low` and `high`; "gain": the first row's
+            lead over the second is larger on the first collection than, on average, on the others.
         measure: our name of what is compared; None reads it from the claim's metric.
         rows: names of configurations, as in the claim's table where it has them.
-        width: of "equal" in points; of "order" and "best" how far below a row may be and still count as level.
-        low, high: bounds in points or percent.
+        width: of "equal" in points, or in the unit of an amount; of "order" and "best" how far below a row may be and still
+            count as level.
+        low, high: bounds in percent.
         paired: False where the rows are groups of queries and no systems on the same queries.
     """
 
-    kind: Literal["order", "best", "equal", "cases", "wins", "within"]
+    kind: Literal["order", "best", "equal", "cases", "wins", "within", "gain"]
     measure: str | None = None
     rows: tuple[str, ...] = Field(min_length=1)
     width: float = Field(default=0.0, ge=0)
@@ -133,6 +135,7 @@ class Claim(Settings):
     Attributes:
         id: unique over all papers; starts with the paper's name.
         source: the tables or sections it comes from, e.g. "Table 6, Table 2".
+        page: the page of the book that answers it, where it is not its table's.
         statement: the claim in our words.
         compare: the order of rows of the paper's table that it states, if any.
         checks: what else our runs must show.
@@ -143,6 +146,7 @@ class Claim(Settings):
 
     id: str
     source: str
+    page: str | None = None
     statement: str
     compare: Compare | None
     checks: tuple[Check, ...] = ()

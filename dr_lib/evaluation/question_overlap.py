@@ -1,4 +1,4 @@
-"""Were the test questions in the training data? Edit distance to the nearest generated question (DPR-PAQ, 5.4).
+"""Were the test questions in the training data? Edit distance to the nearest generated question (DPR-PAQ, 5.4), and wordings.
 
 The distance is Levenshtein's over words: lower-cased runs of letters and digits, punctuation dropped. Distance 0 is
 verbatim overlap. DPR-PAQ searches the 100 questions that a retriever proposes; here all of a pool are searched, and the
@@ -20,6 +20,8 @@ from dr_lib.errors import InputError
 
 WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 AT_ONCE = 1 << 14
+COMMON, OFTEN = 0.01, 5
+"""A word of this share of all training questions belongs to a wording; one that this many of them follow is a template."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,34 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
             bound += 1
         nearest.append((best, where))
     return NearestQuestions(*np.array(nearest, np.int64).reshape(-1, 2).T)
+
+
+def templated(questions: Sequence[str], training: Sequence[str]) -> float:
+    """The share of questions whose wording many training questions have too, with other names in it.
+
+    The wording of a question is what is left when each run of words that few training questions have becomes one gap. Of
+    SQuAD's test questions up to 16 % have a frequent one, of MedQuAD's, which were filled into sixteen templates, 60 to 80 %.
+
+    Args:
+        questions: those of a test.
+        training: those that a retriever learnt from.
+
+    Example:
+        >>> training = [f"What are the symptoms of disease{number}?" for number in range(200)]
+        >>> templated(["What are the symptoms of gout?", "Why does my big toe hurt?"], training)
+        0.5
+    """
+    split = [words_of(text) for text in training]
+    counts = Counter(word for words in split for word in set(words))
+    frequent = {word for word, count in counts.items() if count >= COMMON * len(training)}
+
+    def wording(words: list[str]) -> tuple[str, ...]:
+        marked = [word if word in frequent else "" for word in words]
+        return tuple(word for place, word in enumerate(marked) if word or not place or marked[place - 1])
+
+    known = Counter(map(wording, split))
+    found = [wording(words_of(text)) for text in questions]
+    return float(np.mean([known[one] >= OFTEN and sum(map(bool, one)) > 1 for one in found])) if found else 0.0
 
 
 def edit_distances(words: np.ndarray, texts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -191,7 +191,7 @@ def _comparisons(claim: Claim, measure: str | None) -> list[Check]:
     for check in claim.checks:
         rows = check.rows
         split = {"best": [(rows[0], row) for row in rows[1:]], "equal": list(combinations(rows, 2))}
-        split |= {"wins": [rows], "within": [rows]}
+        split |= {"wins": [rows], "within": [rows], "gain": [rows]}
         kind = "order" if check.kind == "best" else check.kind
         own = {"kind": kind, "measure": check.measure or chosen}
         found += [check.model_copy(update=own | {"rows": some}) for some in split.get(check.kind, list(pairwise(rows)))]
@@ -201,7 +201,7 @@ def _comparisons(claim: Claim, measure: str | None) -> list[Check]:
 def _runnable(check: Check, places: Mapping[str, Runs]) -> Check | None:
     """A comparison that can be made: of wins with the rivals that were run, else whole or not at all."""
     if check.kind != "wins":
-        return None if _missing(check, places) else check
+        return None if _missing(check, places) or (check.kind == "gain" and len(places) == 1) else check
     rows = tuple(row for row in check.rows if all(own.get(row) for own in places.values()))
     fewer = check.model_copy(update={"rows": rows})
     return fewer if rows[:1] == check.rows[:1] and len(rows) > 1 and not _missing(fewer, places) else None
@@ -219,7 +219,7 @@ def _missing(check: Check, places: Mapping[str, Runs]) -> tuple[str, ...]:
 
 def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int) -> _Statistic:
     """The number that a comparison is about."""
-    width, name, rows = check.width / 100, check.measure, check.rows
+    width, name, rows = check.width / unit_of(check.measure)[0], check.measure, check.rows
     if check.kind == "within":
         own = _Statistic(rows[0], f"{check.low:g} to {check.high:g}", name, low=check.low / 100, high=check.high / 100)
         own.relation = "within"
@@ -231,6 +231,10 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
     better, worse = rows
     one = _Statistic(better, worse, name, low=-width, high=width if check.kind == "equal" else np.inf)
     one.relation = "level with" if check.kind == "equal" else "over"
+    weights = [sign / len(places)] * len(places)
+    if check.kind == "gain":
+        weights = [sign, *[-sign / (len(places) - 1)] * (len(places) - 1)]
+        one.worse = f"{worse}, by more on {next(iter(places))} than elsewhere"
     for place, runs in enumerate(places.values()):
         first, second = runs[better], runs[worse]
         if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
@@ -240,8 +244,8 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
             one.mean, one.draws = sign * mean, sign * drawn
         elif check.paired:
             # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
-            one.parts += _parts(first, first, name, place, sign / len(places))
-            one.parts += _parts(second, first, name, place, -sign / len(places))
+            one.parts += _parts(first, first, name, place, weights[place])
+            one.parts += _parts(second, first, name, place, -weights[place])
             one.flipped = paired_difference(first, second, name) if _asked_alike(first) and _asked_alike(second) else None
         else:
             one.parts += _parts(first, first, name, 0, sign) + _parts(second, second, name, 1, -sign)

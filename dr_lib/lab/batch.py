@@ -1,4 +1,4 @@
-"""Run notebooks through papermill: one operating-system process each, several side by side, whole outputs or none.
+"""Run notebooks through papermill: processes of their own for each, several side by side, whole outputs or none.
 
 Unchanged notebooks are not run again: an executed notebook contains the digest of everything it depends on.
 
@@ -7,19 +7,24 @@ the others still run, and the exit status says so.
 """
 
 import ast
-import json
+import atexit
+import logging
+import multiprocessing
 import os
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from importlib.metadata import distributions
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,10 @@ from dr_lib.files import file_digest, folder_digest, json_digest, read_json, rea
 from dr_lib.stages import drop_docstrings, spell_seconds
 from dr_lib.training import machine
 
+# Half of a small notebook's time is the import of torch and transformers. Under Linux one process imports them, and kernels are
+# forked from it. Where a fork of such a process is not safe (other systems; more threads than one, which may be running by
+# then, and a forked process would wait for them for ever) every kernel imports them by itself.
+IMPORTED = ["dr_lib.lab", "dr_lib.report", "matplotlib.pyplot", "papermill", "ipykernel.kernelapp"]
 BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
 
 
@@ -63,12 +72,15 @@ def run_notebooks(
     notebooks, settings, parameters = find_notebooks(sources), places.find_scale(scale), dict(parameters or {})
     check_parameters(notebooks, parameters)
     target = to or places.project_root() / "_build" / "executed"
-    inputs = inputs_digest(settings, parameters, threads)
+    values = read_yaml(settings) | {name: yaml.safe_load(value) for name, value in parameters.items()}  # so that lists are lists
+    inputs = inputs_digest(values, threads)
     started, states = time.perf_counter(), Counter()
-    under_way: set[subprocess.Popen] = set()
+    under_way: set[BaseProcess] = set()
+    forked = sys.platform == "linux" and threads == 1
+    context = forking(environment(threads)) if forked else multiprocessing.get_context("spawn")
     workers = jobs or max(1, machine.allowed_cores() // threads)
     with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook") as bar:
-        options = settings, parameters, threads, target, inputs, under_way
+        options = values, environment(threads), target, inputs, context, under_way
         runs = [pool.submit(run_notebook, notebook, *options) for notebook in notebooks]
         try:
             for future in as_completed(runs):
@@ -118,14 +130,14 @@ def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
 
 def run_notebook(
     notebook: Path,
-    settings: Path,
-    parameters: Mapping[str, str],
-    threads: int,
+    values: Mapping[str, Any],
+    variables: Mapping[str, str],
     target: Path,
     inputs: str | None,
-    under_way: set[subprocess.Popen],
+    context: Any,
+    under_way: set[BaseProcess],
 ) -> tuple[str, str]:
-    """Execute one notebook in a process of its own; its result appears under `target` only if all cells ran.
+    """Execute one notebook in processes of its own; its result appears under `target` only if all cells ran.
 
     Returns:
         "ran", "unchanged" or "failed", and a line on it. An executed notebook holds the key of all that it depends on,
@@ -139,24 +151,111 @@ def run_notebook(
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
-        output, place = Path(draft) / notebook.name, {"cwd": places.project_root(), "env": environment(threads)}
-        command = papermill_command(notebook, output, settings, parameters)
-        with (
-            log.open("w", encoding="utf-8") as file,
-            subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **place) as one,
-        ):
-            under_way.add(one)
-            status = one.wait()
-            under_way.discard(one)
+        output = Path(draft) / notebook.name
+        one = context.Process(target=execute, args=(notebook, output, values, variables, places.project_root(), log))
+        one.start()
+        under_way.add(one)
+        one.join()
+        under_way.discard(one)
         seconds = spell_seconds(time.perf_counter() - started)
-        if status:
+        if one.exitcode:
             if output.exists():
                 shutil.copyfile(output, log.with_suffix(".failed.ipynb"))
-            return "failed", f"{name}: FAILED after {seconds}, {failure(output, log, status)} (log: {log})"
+            return "failed", f"{name}: FAILED after {seconds}, {failure(output, log, one.exitcode)} (log: {log})"
         content = without_bars(read_json(output))
         content["metadata"] |= {"execution_key": key} if key else {}
         write_json(result, content)
     return "ran", f"{name}: {seconds}"
+
+
+def forking(variables: Mapping[str, str]) -> Any:
+    """The context of processes that are forked from one that has `IMPORTED` in memory and these variables."""
+    context, before = multiprocessing.get_context("forkserver"), dict(os.environ)
+    context.set_forkserver_preload(IMPORTED)
+    os.environ.update(variables)  # libraries read the number of their threads as they are imported
+    forkserver.ensure_running()
+    os.environ.clear()
+    os.environ.update(before)
+    return context
+
+
+def execute(notebook: Path, output: Path, values: Mapping[str, Any], variables: Mapping[str, str], folder: Path, log: Path) -> None:
+    """In a process of its own: papermill on one notebook, its words into the log."""
+    with log.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(variables)
+    os.chdir(folder)
+    if multiprocessing.current_process().name.startswith("ForkServer"):
+        fork_kernel()
+    import papermill  # after the fork: no loop and no socket of it may be in the kernel
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    kernel = {"kernel_name": "python3", "language": "python"}
+    papermill.execute_notebook(notebook, output, dict(values), progress_bar=False, log_output=True, **kernel)
+
+
+def fork_kernel() -> None:
+    """Fork the notebook's kernel from this process; jupyter_client gets it where it would start one."""
+    from jupyter_client.provisioning import local_provisioner
+
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writes)
+        os.setsid()  # Ctrl-C is for papermill, which ends its kernel
+        multiprocessing.set_start_method(None, force=True)  # what a notebook starts begins as in any kernel
+        with os.fdopen(reads) as pipe:
+            options = pipe.read().split("\0")
+        status = 1
+        try:
+            from ipykernel.kernelapp import IPKernelApp
+
+            if options[0] == "-f":  # else papermill ended before it wanted a kernel
+                IPKernelApp.launch_instance([*options, f"--IPKernelApp.parent_handle={os.getppid()}"])
+            status = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            os._exit(status)
+    os.close(reads)
+
+    def launch(command: Sequence[str], **_: Any) -> Forked:
+        with os.fdopen(writes, "w") as pipe:
+            pipe.write("\0".join(command[command.index("-f") :]))
+        return Forked(pid)
+
+    local_provisioner.launch_kernel = launch
+
+
+class Forked:
+    """A forked process as `subprocess.Popen` would show it, as far as jupyter_client looks."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        """The exit status, None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self) -> int | None:
+        """The exit status, once it has one."""
+        return self.poll(0)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
 
 
 def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
@@ -183,13 +282,13 @@ def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
 SHOWN = ("papers", "records", "weights")  # folders of the book that notebooks show or start from
 
 
-def inputs_digest(settings: Path, parameters: Mapping[str, str], threads: int) -> str | None:
+def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
     """Digest of everything that an executed notebook depends on besides itself; None where it has to run again in any case.
 
     That is: its parameters and collection, the code of the library, what it shows of the book, the packages installed.
     A run with a time budget is never the last one: the next continues where it had to stop.
     """
-    values, root = {**read_yaml(settings), **parameters}, places.project_root()
+    root = places.project_root()
     if values.get("minutes"):
         return None
     place = places.find_data(values["collection"]) if values.get("collection") else None
@@ -212,13 +311,6 @@ def place_of(notebook: Path) -> Path:
     """A notebook's path below `notebooks`, or its bare name if it is elsewhere."""
     root = places.project_root() / "notebooks"
     return notebook.relative_to(root) if notebook.is_relative_to(root) else Path(notebook.name)
-
-
-def papermill_command(notebook: Path, output: Path, settings: Path, parameters: Mapping[str, str]) -> list[str]:
-    """The command that executes a notebook with this interpreter's kernel."""
-    given = json.dumps({name: yaml.safe_load(value) for name, value in parameters.items()})  # so that lists are lists
-    command = [sys.executable, "-m", "papermill", str(notebook), str(output), "-f", str(settings), "-y", given]
-    return [*command, "--kernel", "python3", "--language", "python", "--no-progress-bar", "--log-output"]
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -17,7 +17,10 @@ from dr_lib.stages import Cache
 
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
 COUNTED = ("base", *TRAINED, "vectors", "reranked", "teacher_scores")
-"""Kinds of stages whose cost is in operations: those that a GPU is for."""
+"""Kinds of stages whose cost is in operations."""
+WRITING = ("question_generator", "continuation_model", "questions", "continuations")
+ON_GPU = (*COUNTED, *WRITING, "given_vectors", "candidate_scores", "dialogue", "nlu")
+"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score or write."""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 
 
@@ -66,7 +69,7 @@ class Cluster(Executor):
         building: dict[str, Any] = {}
         for one in cache.missing([Pipeline(run.recipe).evaluation]):
             before = [building[upstream.key] for upstream in one.inputs if upstream.key in building]
-            options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in COUNTED else None}
+            options = {"key": one.name, "retries": RETRIES, "resources": on_gpu if one.kind in ON_GPU else None}
             building[one.key] = self.client.submit(build, run, one.key, cache, before, **options)
         last = self.client.get_executor(pure=False, retries=RETRIES).submit(finish, fn, run, cache, list(building.values()))
         last.stages = building  # type: ignore[attr-defined]  # Dask forgets what nobody holds

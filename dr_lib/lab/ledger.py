@@ -7,12 +7,20 @@ study, labels, measure, collection and stage are all named there, and a record t
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from dr_lib import places
+from dr_lib.errors import InputError
 from dr_lib.evaluation import AnsweredBy, Claim, Scores, Verdict, load_papers, verdict
 from dr_lib.evaluation.statistics import DRAWS
+from dr_lib.files import json_digest, read_sealed, sealed, write_json
+from dr_lib.lab.recipe import recipe_at
 from dr_lib.lab.records import Record, load_records, recorded_folder
+from dr_lib.stages import code_digest
 
 SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything works, so they decide nothing
 
@@ -24,7 +32,7 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         scale: take the records of this scale; None takes, for each claim, the largest scale that has any.
 
     Returns:
-        One mapping a claim, for JSON, with paper, source, statement, metric, page of the table, all of `Verdict`, all of
+        One mapping a claim, for JSON, with paper, source, statement, metric, page that answers it, all of `Verdict`, all of
         `AnsweredBy` (None where nothing can answer), and the records that the verdict rests on, with scale and seeds.
     """
     entries, read = [], cache(load_records)  # many claims share their records
@@ -32,9 +40,10 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         for claim in paper.claims:
             found, records = answer(claim, scale=scale, read=read)
             about = {"paper": key, "source": claim.source, "statement": claim.statement, "metric": claim.metric}
-            about["page"] = paper.table(claim.table).page if claim.table else None
+            about["page"] = claim.page or (paper.table(claim.table).page if claim.table else None)
             fields = claim.answered_by.model_dump(mode="json") if claim.answered_by else dict.fromkeys(AnsweredBy.model_fields)
             fields["carrying"] = fields.pop("pairs")
+            about["trained"] = claim.trained
             entries.append(about | fields | found.to_dict() | evidence(records))
     return entries
 
@@ -63,13 +72,26 @@ def answer(
         runs = answering(claim.answered_by, known, anywhere=live is not None)
         if runs:
             break
+    whole = live is not None or runs.keys() == {*claim.answered_by.collections}
+    records = [record for own in runs.values() for chosen in own.values() for record in chosen]
+    return (_judged(claim, runs, draws), records) if whole else (verdict(claim, {}), [])
+
+
+def _judged(claim: Claim, runs: dict[str, dict[str, list[Record]]], draws: int) -> Verdict:
+    """The verdict on a claim: the one of an earlier call where claim, scores and code were the same, for resampling takes long."""
+    measured = [[place, {row: [one.scores for one in some] for row, some in own.items()}] for place, own in runs.items()]
+    key = json_digest([claim.model_dump_json(), measured, draws, code_digest(answer)])
+    path = places.cache_root() / "verdicts" / f"{claim.id}-{draws}.json"
+    with suppress(InputError):  # none yet, or a damaged one
+        if (kept := read_sealed(path, "verdict", ""))["key"] == key:
+            return TypeAdapter(Verdict).validate_python(kept["verdict"])
     scores = {
         place: {row: [_scores(record, row, claim) for record in records] for row, records in own.items()}
         for place, own in runs.items()
     }
-    whole = live is not None or scores.keys() == {*claim.answered_by.collections}
-    records = [record for own in runs.values() for chosen in own.values() for record in chosen]
-    return (verdict(claim, scores, draws=draws), records) if whole else (verdict(claim, {}), [])
+    found = verdict(claim, scores, draws=draws)
+    write_json(path, sealed({"key": key, "verdict": found.to_dict()}))
+    return found
 
 
 def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = False) -> dict[str, dict[str, list[Record]]]:
@@ -92,7 +114,7 @@ def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = Fal
         newest = max((record for some in own.values() for record in some), key=lambda record: record.created)
         for row, some in list(own.items()):
             own[row] = [one for one in some if one.data["collection"]["digest"] == newest.data["collection"]["digest"]]
-    return dict(runs)
+    return {place: runs[place] for place in sorted(runs, key=[*named.collections, *runs].index)}
 
 
 def _scores(record: Record, row: str, claim: Claim) -> Scores:
@@ -107,10 +129,25 @@ def _scores(record: Record, row: str, claim: Claim) -> Scores:
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, seeds, names of the records' files."""
-    scale = records[0].scale if records else None
-    seeds = sorted({record.seed for record in records})
-    return {"scale": scale, "seeds": seeds, "records": sorted({record.file_name for record in records})}
+    """What a verdict rests on: scale, whether its recipe is an older one, seeds, names of the records' files."""
+    scale, seeds = records[0].scale if records else None, sorted({record.seed for record in records})
+    files = sorted({record.file_name for record in records})
+    return {"scale": scale, "older_recipe": of_older_recipe(records), "seeds": seeds, "records": files}
+
+
+def of_older_recipe(records: Sequence[Record]) -> bool:
+    """Whether none of some records has the recipe that their scale has now; of a sweep one row has it.
+
+    Compared are the length of passages and the steps of fine-tuning, which no study of a method varies in all its rows;
+    records of encoders that are used as they come are of no recipe.
+    """
+    trained = [record for record in records if "finetuning" in record.recipe and not record.recipe.get("retriever")]
+    now = {scale: recipe_at(scale) for scale in {record.scale for record in trained}}
+    return bool(trained) and not any(
+        (record.recipe["passage_length"], record.recipe["finetuning"]["steps"])
+        == (now[record.scale].passage_length, now[record.scale].finetuning.steps)
+        for record in trained
+    )
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
@@ -127,4 +164,5 @@ def _where(entry: dict[str, Any]) -> str:
         return ""
     places = entry["collection"] if isinstance(entry["collection"], str) else f"{len(entry['collection'])} collections"
     parts = f", {len(entry['pairs'])} of {entry['comparisons']} pairs" if entry["missing"] else ""
+    parts += ", OLDER RECIPE" * entry["older_recipe"]
     return f" on {places}, {entry['scale']} scale{parts}{', STAND-IN' if entry['protocol'] == 'stand-in' else ''}"

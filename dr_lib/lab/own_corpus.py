@@ -254,7 +254,7 @@ class Progress:
 
     Args:
         minutes: the bound: what is left is never said to be more.
-        out: the terminal; elsewhere each stage gets a line.
+        out: the terminal; elsewhere each stage gets a line, and a long one another every minute.
     """
 
     def __init__(self, minutes: float | None = None, out: TextIO | None = None):
@@ -280,6 +280,7 @@ class Progress:
         self, title: str, stages: list[Stage], expected: dict[str, float | None], cache: Cache, done: threading.Event
     ) -> None:
         current, since, live = None, time.monotonic(), self.out.isatty()
+        said = since
         while not done.wait(0.5):
             missing, now = [one for one in stages if not cache.finished(one)], time.monotonic()
             building = next((one for one in missing if (cache.root / f"{one.name}.partial").is_dir()), None)
@@ -289,7 +290,8 @@ class Progress:
             left = sum(expected[one.key] or 0.0 for one in missing)
             left -= min(now - since, expected[current.key] or 0.0) if current in missing else 0.0
             most = math.inf if self.deadline is None else max(0.0, self.deadline - now)
-            if live or fresh:
+            if live or fresh or now - said >= 60:
+                said = now
                 what = WORK.get(current.kind, current.kind.replace("_", " ")) if current else "reading"
                 steps = f"{len(stages) - len(missing)} of {len(stages)} steps"
                 about = f"more than {spell_seconds(left)} left" if unknown else f"about {spell_seconds(left)} left"

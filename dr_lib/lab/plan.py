@@ -79,7 +79,7 @@ def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5
         for record in read(recorded_folder(scale), study):
             made[study][record.label, record.data["collection"]["name"], record.seed] = sum(record.seconds.values())
     typical = _typical([found for own in judged.values() for _, found in own])
-    usual = np.median([cost for own in made.values() for cost in own.values()] or [SECONDS])
+    usual = np.median([cost for own in made.values() for cost in own.values() if cost] or [SECONDS])
     options = {(study, n): _sweep(study, n, own, made[study], usual, typical) for study, own in judged.items() for n in seeds}
     for study, own in judged.items():
         for claim, found in own:
@@ -106,8 +106,8 @@ def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: di
         needed |= set(product(claim.answered_by.rows.values(), claim.answered_by.collections))
     whole = [(*one, seed) for one in sorted(needed) for seed in range(1 if one[0] in UNTRAINED else seeds)]
     runs = tuple(one for one in whole if one not in made)
-    mean = float(np.mean([*made.values()])) if made else usual
-    known = {one[:2]: cost for one, cost in made.items()}
+    known = {one[:2]: cost for one, cost in made.items() if cost}  # a record without times was read off other runs
+    mean = float(np.mean([cost for cost in made.values() if cost])) if known else usual
     seconds = sum(known.get(run[:2], mean) for run in runs)
     chances = {claim.id: chance(found, 1 if not claim.trained else seeds, typical) for claim, found in claims}
     return Sweep(study, seeds, runs, seconds, chances)
@@ -160,10 +160,12 @@ def plan_lines(made: Plan) -> list[str]:
         f"{spell_seconds(one.seconds)}, {one.gain:.1f} claims expected"
         for one in made.sweeps
     ]
+    commands = []
     for study, seeds in {one.study: one.seeds for one in made.sweeps}.items():
         notebook = notebook_of(study)
         command = f'.venv/bin/dr-lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
-        lines += ["", command if notebook else f"# {study}: its notebook is still to be written"]
+        commands.append(command if notebook else f"# {study}: its notebook is still to be written")
+    lines += [part for command in dict.fromkeys(commands) for part in ("", command)]  # one notebook may hold several studies
     for title, own in (("these hours are too few for", made.too_long), ("no run decides", made.hopeless)):
         lines += ["", f"{title} {len(own)} claims:", *(f"  {name}: {why}" for name, why in own.items())]
     return lines

@@ -391,8 +391,9 @@ def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path
     named = not is_place(str(place)) and place.suffix != ".json"
     if named or (place / "modules.json").is_file():
         return {"retriever": find_encoder(place)}, None
-    problem = "no record, and no folder with dense.json or cross_encoder.json"
-    raise InputError(problem, where=place, fix="Give a record of this machine, or a folder that dr_lib has saved.")
+    problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
+    fix = "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
+    raise InputError(problem, where=place, fix=fix)
 
 
 # The code behind a record ------------------------------------------------------------------------------------------

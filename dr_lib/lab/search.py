@@ -188,7 +188,8 @@ def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: 
     query_side, passage_side = (Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder"))
     for folder in (query_side, passage_side):
         if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
-            raise InputError("no dense.json in this folder", where=folder, fix="Give a model saved or exported by dr_lib.")
+            fix = "Give a model that sentence-transformers or dr_lib has saved."
+            raise InputError("neither modules.json nor dense.json in this folder", where=folder, fix=fix)
     vectors = retrieval.open_vectors([cache.get(one) for one in vectors_of(collection, passage_side)])
     encoder = open_encoder(query_side, device=machine.device())
 

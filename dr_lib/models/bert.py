@@ -296,6 +296,14 @@ def lm_head(model: PreTrainedModel) -> LmHead:
     raise InputError(problem, where="model", fix="Use a BERT or an ELECTRA generator.")
 
 
+def layers_of(model: PreTrainedModel) -> nn.ModuleList:
+    """The Transformer layers of a BERT or ELECTRA, which decoders take after; those of another kind are called otherwise."""
+    if not isinstance(model.base_model, (BertModel, ElectraModel)):
+        problem = f"{type(model).__name__} has layers of an unknown kind"
+        raise InputError(problem, where="model", fix="Use a BERT or an ELECTRA generator.")
+    return model.base_model.encoder.layer
+
+
 def attention_bias(batch: TokenBatch, dtype: torch.dtype = torch.float32) -> Tensor:
     """`[batch, 1, 1, length]`, 0 at tokens and very negative at padding, for encoder and decoder layers alike.
 

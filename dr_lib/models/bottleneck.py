@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from dr_lib.errors import InputError
-from dr_lib.models.bert import attention_bias, fresh_copy, fresh_linear
+from dr_lib.models.bert import attention_bias, fresh_copy, fresh_linear, layers_of
 from dr_lib.tokens import TokenBatch
 
 
@@ -45,7 +45,7 @@ class Decoder(nn.Module):
             problem = f"{layers} decoder layers cannot be taken from an encoder of {depth}"
             raise InputError(problem, where=key, fix="Give a number from 1 to the encoder's depth.")
         source = model if init == "copy_last" else fresh_copy(model, seed)
-        self.layers = copy.deepcopy(source.base_model.encoder.layer[-layers:])
+        self.layers = copy.deepcopy(layers_of(source)[-layers:])
         self.projection: nn.Module = nn.Identity()
         if projection:
             self.projection = fresh_linear(hidden, hidden, torch.Generator().manual_seed(seed)).to(model.device)
@@ -77,7 +77,7 @@ class EnhancedDecoder(nn.Module):
 
     def __init__(self, model: PreTrainedModel, seed: int = 0):
         super().__init__()
-        self.layer = fresh_copy(model, seed).base_model.encoder.layer[-1]
+        self.layer = layers_of(fresh_copy(model, seed))[-1]
 
     def forward(self, queries: Tensor, contents: Tensor, unseen: Tensor) -> Tensor:
         """Decoder states `[batch, length, hidden]`.

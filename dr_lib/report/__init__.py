@@ -16,7 +16,7 @@ from dr_lib.report.measured import (
     recorded_collections,
     recorded_studies,
 )
-from dr_lib.report.own_corpus import Compared
+from dr_lib.report.own_corpus import Compared, Recorded
 from dr_lib.report.pretrain import pretrain
 from dr_lib.report.tables import (
     Markup,

@@ -11,7 +11,7 @@ from statistics import median
 from IPython.display import HTML
 
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
-from dr_lib.lab import Record, answer
+from dr_lib.lab import Record, answer, of_older_recipe
 from dr_lib.places import notebook_of
 from dr_lib.report.figures import Series, intervals, named, slopes
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable, recorded
@@ -82,7 +82,7 @@ class Comparison:
             columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
-        data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
+        data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
         unit = (
             f"{self.measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
             if data
@@ -93,6 +93,15 @@ class Comparison:
         parts = [table(list(columns), rows, caption=about)] if len(columns) > 1 else []
         parts.append(notice(self.study, self.runs, self._built, len(labels), caption))
         return HTML("".join(part.data for part in parts))
+
+    def _age(self) -> list[str]:
+        """That the records are of an older recipe, where they are: then the page's command measures something else."""
+        records = [record for own in self.recorded.values() for record in own]
+        if not of_older_recipe(records):
+            return []
+        recipe = records[0].recipe
+        was = f"passages of {recipe['passage_length']} pieces, {recipe['finetuning']['steps']:,} steps of fine-tuning"
+        return [f"Recorded with an older recipe ({was}); this page's command runs today's."]
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source with intervals.
@@ -171,7 +180,7 @@ class Comparison:
             statement = Markup(f"{html.escape(per_cent(claim.statement))}<br><code>{html.escape(claim.id)}</code>")
             word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
-            data = f"Measured: {spell_data({'': records})}." if records else ""
+            data = f"Measured: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [per_cent(found.note), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])

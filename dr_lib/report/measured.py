@@ -4,6 +4,7 @@ The one place where a record becomes a number; tables and figures only show what
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,13 +107,17 @@ def paired(first: Sequence[Record], second: Sequence[Record], measure: str) -> n
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
-    """Label -> mean over queries and seeds in percent, with its 95 % bootstrap interval.
+    """Label -> mean over queries and seeds in percent, with its 95 % bootstrap interval, which ends at 0 and 100.
 
     Raises:
         InputError: two configurations were measured on different queries.
     """
     filled = {label: per_query(records, measure) for label, records in runs.items() if records}
-    return dict(zip(filled, bootstrap_intervals(list(filled.values())), strict=True)) if filled else {}
+    found = bootstrap_intervals(list(filled.values())) if filled else []
+    return {
+        label: replace(own, low=max(own.low, min(0.0, own.mean)), high=min(own.high, max(100.0, own.mean)))
+        for label, own in zip(filled, found, strict=True)
+    }
 
 
 def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from IPython.display import HTML
 
-from dr_lib import lab, places
+from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
+from dr_lib.evaluation import templated
 from dr_lib.files import write_text
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.figures import FUSED, named
 from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
-from dr_lib.report.measured import Pair, mean_intervals, presentable
+from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
 from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -40,7 +41,16 @@ class Compared(lab.Compared):
     @cached_property
     def verdict(self) -> Advice:
         """Which system to use, or what is missing to say so."""
-        return advice(self.runs, self.measure, generated=self.on_generated, pairs=self.pairs, unfinished=self.unfinished)
+        more = {"pairs": self.pairs, "unfinished": self.unfinished, "templated": self.templated}
+        return advice(self.runs, self.measure, generated=self.on_generated, **more)
+
+    @cached_property
+    def templated(self) -> float:
+        """The share of people's test queries that repeat the wording of training queries."""
+        if self.on_generated or "train" not in self.searched.splits:
+            return 0.0
+        tested, trained = (self.searched.queries(split)["text"] for split in (self.recipe.evaluation.split, "train"))
+        return templated(tested, trained)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -99,25 +109,29 @@ class Compared(lab.Compared):
             if (earlier := first.setdefault(tuple(parts), name)) != name:
                 repeated.append(f"{name} repeats {earlier}")
         documents = len(set(passages["doc"][:]) - {""})
+        written, searched = self.generated.counts["queries"] if self.generated else {}, self.searched
+        judged = {split: len(searched.qrels(split)) for split in searched.splits if split not in written}
         lines = [
             ["passages", len(passages)],
-            *([["compared here, as a sample", len(self.searched)]] if len(self.searched) < len(passages) else []),
+            *([["compared here, as a sample", len(searched)]] if len(searched) < len(passages) else []),
             ["passages that repeat another one", len(repeated)],
             *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
             ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
             ["words of a passage: half have at most", int(np.median(lengths))],
             ["words of a passage: 95 % have at most", int(np.quantile(lengths, 0.95))],
             *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
+            # of a sample, no more than it was asked for and than have all their relevant passages in it
+            *([f"of these in the sample, split {split}", n] for split, n in judged.items() if n < len(found.qrels(split))),
             ["licence", found.licence],
             ["digest", found.digest[:16]],
             ["its records, in dr-lib status", self.study],
         ]
-        judged = "" if found.splits else " There are no judgements: questions were written first."
+        missing = "" if found.splits else " There are no judgements: questions were written first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
         values = [
             [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
         ]  # beside the words, not far right
-        return table(["the text", "in numbers and words"], values, caption=f"Collection {found.name}.{judged}{named_all}")
+        return table(["the text", "in numbers and words"], values, caption=f"Collection {found.name}.{missing}{named_all}")
 
     @property
     def questions(self) -> HTML:
@@ -218,6 +232,31 @@ class Compared(lab.Compared):
         return (told and told + "It won no comparison: it is an experiment.") or (
             "No training is finished yet." if self.pending else "Nothing was trained."
         )
+
+
+class Recorded(Compared):
+    """A comparison of the book's records: verdict, table, figure and differences; the text itself is not at hand."""
+
+    study = ""  # a property of those that have a collection
+
+    def __init__(self, study: str, *, templated: float = 0.0):
+        """Open the records of a study.
+
+        Args:
+            study: e.g. "your_corpus/medquad-935892".
+            templated: as of `Compared.templated`, which needs the text.
+
+        Raises:
+            InputError: there are no such records.
+        """
+        if BM25 not in (runs := recorded(study)):
+            raise InputError("no records with BM25 among them", where=study, fix="Name a study of the book.")
+        order = sorted(runs, key=lambda label: (label != BM25, label in objectives.names(), label.startswith(FUSED), label))
+        given = {label: runs[label][0].recipe["retriever"] for label in order if runs[label][0].recipe.get("retriever")}
+        trained = [label for label in order if label in objectives.names()]
+        recipe = lab.Recipe(**runs[BM25][0].recipe)
+        super().__init__(None, recipe, None, given, trained, {label: runs[label] for label in order}, [], {})
+        self.study, self.templated = study, templated
 
 
 def trained_by(recipe: Mapping[str, Any]) -> Cell:

@@ -149,7 +149,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
     numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
     kinds = [' class="number"' if one else "" for one in numbers]
     head = "".join(f'<th scope="col"{kind}>{html.escape(per_cent(name))}</th>' for name, kind in zip(columns, kinds, strict=True))
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    left = '<td class="empty words">'  # where a column holds words, a dash begins where they do
+    rows_html = (
+        [one if kind else one.replace('<td class="empty">', left, 1) for one, kind in zip(row, numbers, strict=True)]
+        for row in cells
+    )
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
     return HTML(
         f'<div class="dr-table"><table class="table"><caption>{html.escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -72,6 +72,12 @@ def test_every_claim_is_answered_or_says_why_not(claims):
         assert claim.unanswerable or (claim.answered_by.why.endswith(".") and not claim.answered_by.lacks.endswith("..")), claim.id
 
 
+def test_no_reason_of_an_answer_says_what_is_still_to_do(claims):
+    """It stands beside the verdict when that has been done; which rows are missing follows from the records."""
+    words = re.compile(r"\bstill\b|to be (run|made|measured)|\bneeds?\b|not yet|recorded", re.IGNORECASE)
+    assert not [(claim.id, claim.answered_by.why) for claim in claims if claim.answered_by and words.search(claim.answered_by.why)]
+
+
 def test_every_study_and_label_that_a_claim_names_can_be_made(claims, notebooks, records):
     missing = []
     for claim in (claim for claim in claims if claim.answered_by and claim.answered_by.study not in COMING):
@@ -116,6 +122,11 @@ def test_every_table_and_figure_has_a_page():
     tables = [(key, table) for key, paper in load_papers().items() for table in paper.tables]
     assert len(tables) == 47
     assert not [(key, table.id) for key, table in tables if not (ROOT / f"{table.page}.ipynb").is_file()]
+
+
+def test_every_claim_has_a_page():
+    pages = {claim.id: claim.page or paper.table(claim.table).page for paper in load_papers().values() for claim in paper.claims}
+    assert [name for name, page in pages.items() if not (ROOT / f"{page}.ipynb").is_file()] == []
 
 
 def test_the_page_of_every_table_and_figure_is_in_the_book_and_its_opener_leads_there():

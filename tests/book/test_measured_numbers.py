@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import measured_numbers
 import pytest
 from check_pages import ROOT, expected_pages
-from measured_numbers import measured, printed
+from measured_numbers import measured, printed, seeds, trained_rows
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -86,7 +86,7 @@ def test_a_study_is_older_where_no_row_has_the_recipe_of_today(monkeypatch):
     before = today | {"passage_length": 128}
     few = today | {"finetuning": today["finetuning"] | {"steps": 9}}
     studies = {"new": [today], "sweep": [few, today], "old": [before, before]}
-    made = [SimpleNamespace(study=study, recipe=recipe) for study, recipes in studies.items() for recipe in recipes]
+    made = [SimpleNamespace(study=study, recipe=recipe, scale="laptop") for study, recipes in studies.items() for recipe in recipes]
     monkeypatch.setattr(measured_numbers, "load_records", lambda folder: made)
     assert measured_numbers.older_studies("laptop") == ["old"]
 
@@ -116,3 +116,37 @@ def test_every_number_of_a_paper_that_a_page_names_is_there():
     cells = re.findall(r"\{paper\}`([^`]+)`", texts)
     assert len(cells) >= 10
     assert all(float(printed(cell)) for cell in cells)
+
+
+def test_seeds_are_counted_by_rows_that_are_trained():
+    def row(label, seed, place="squad"):
+        return SimpleNamespace(label=label, seed=seed, data={"collection": {"name": place}})
+
+    once, again = row("none", 0), row("none", 1)
+    assert seeds([once]) == seeds([once, row("none", 0, "npl")]) == "one seed"
+    assert seeds([once, again]) == "two seeds"
+    assert seeds([once, again, row("simlm", 0)]) == "one or two seeds"
+    assert seeds([once, again, row("none", 2), row("simlm", 0)]) == "one to three seeds"
+
+
+def test_a_row_that_is_not_trained_counts_no_seed():
+    rows = trained_rows("methods/equal-budgets")
+    assert rows and "bm25" not in {row.label.lower() for row in rows}
+    with pytest.raises(InputError, match="no trained record of 'simlm/table99'"):
+        trained_rows("simlm/table99")
+
+
+def test_where_a_record_comes_all_pages_are_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_numbers, "recorded_folder", lambda scale: tmp_path)
+    env = SimpleNamespace(found_docs={"b", "a"})
+    assert measured_numbers.pages_to_read(None, env, set()) == [] == measured_numbers.pages_to_read(None, env, set())
+    (tmp_path / "x.json").touch()
+    assert measured_numbers.pages_to_read(None, env, set()) == ["a", "b"] and not measured_numbers.pages_to_read(None, env, set())
+
+
+def test_every_study_that_a_page_counts_seeds_of_has_some():
+    sources = [*PAGES, *sorted((places.project_root() / "notebooks").glob("*/*.ipynb"))]
+    studies = {study for page in sources for study in re.findall(r"\{seeds\}`([^`]+)`", page.read_text(encoding="utf-8"))}
+    assert len(studies) > 20
+    for study in studies:
+        assert re.fullmatch(r"((one|two|three|four) (or|to) )?(one|two|three|four|five) seeds?", seeds(trained_rows(study))), study

@@ -22,7 +22,9 @@ SAID = {
         ["pair/table05-negatives; 0.6 / 0.4; Acc_neg", "pair/table05-labels; 0.8 / 0.2; Acc_pos"],
     ],
     "pair/fig4_similarity": [
-        [f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")] for row in ("PAIR", "PAIR without PSR")
+        *([f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")] for row in ("PAIR", "PAIR without PSR")),
+        [f"pair/figure04; PAIR without PSR, before fine-tuning; s(p+, {other}) mean" for other in ("p-", "q")],
+        [f"pair/figure04; PAIR, before fine-tuning; s(p+, {other}) mean" for other in ("q", "p-")],
     ],
     "dpr_paq/table01_qa": [
         ["dpr_paq/table01; BM25; accuracy@20", "dpr_paq/table01; DPR (ours); accuracy@20"],
@@ -34,8 +36,12 @@ SAID = {
         ["dpr_paq/figure02; no pairs, no fine-tuning; MRR@10", "dpr_paq/table04; BFS, no fine-tuning; MRR@10"],
     ],
     "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
+    "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
+    ],
+    "methods/equal_budgets": [
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "master", "retromae", "simlm", "mlm", "none")]
     ],
     "methods/main_results": [
         [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
@@ -51,6 +57,7 @@ SAID = {
             [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")]
             for one in ("SimLM", "MASTER", "CDMAE")
         ),
+        [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "second mining round")],
     ],
     "evaluation/graded_sets": [
         [f"evaluation/graded; {row}; nDCG@10; {where}" for row in ("BM25", "no pre-training")]
@@ -58,6 +65,11 @@ SAID = {
     ],
     "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
+    "simlm/table09_cases": [[f"simlm/table07; {row}; MRR@10" for row in ("SimLM", "BERT-base")]],
+    "dpr_paq/table05_overlap": [
+        [f"dpr_paq/table05; {row}; words" for row in ("both", "none alone", "neither")],
+        [f"dpr_paq/table05; {row}; words" for row in ("both", "paq alone", "neither")],
+    ],
     "pair/table04_cases": [[f"pair/table03; {row}; MRR@10" for row in ("w/o PSR", "Complete (PAIR)")]],
     "cdmae/fig2_fig3_masked_terms": [
         [f"cdmae/figure02; {row}, 50 %; stop words and punctuation" for row in ("random masking", "importance-aware masking")]

@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import needs_chromium, visit
+from browser import needs_chromium, opened, visit
 from check_pages import ROOT
 from table_pages import arrange, bibtex, claims_html, links_html
 
 from dr_lib.report import NOT_YET
 
 SCRIPT = ROOT / "book" / "_static" / "take_along.js"
-ENTRY = {"source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
-ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0]}
+ENTRY = {"paper": "simlm", "source": "Table 7", "statement": "a < b", "state": "one seed", "leans": "held", "protocol": "stand-in"}
+ENTRY |= {"scale": "laptop", "collection": "squad", "seeds": [0], "fewest_seeds": 1}
 
 
 def markdown(text: str) -> dict:
@@ -71,10 +71,12 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top():
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():
-    html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"seeds": [0, 1]}])
+    html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}])
     assert html.count(">one seed</span>") == 3 and html.count(">stand-in</span>") == 3 and " leans held" in html
-    assert "<summary>1 more</summary>" in html and "Judged on squad, laptop scale, 1 seed to 2." in html
-    assert claims_html([]) == ""
+    assert "<summary>1 more</summary>" in html and "Judged on squad, laptop scale, 1 to 2 seeds." in html
+    assert "<small>" not in html and claims_html([]) == ""
+    of_two = claims_html([ENTRY, ENTRY | {"paper": "dpr_paq"}])
+    assert "<small>(SimLM, Table 7)</small>" in of_two and "<small>(DPR-PAQ, Table 7)</small>" in of_two
 
 
 def test_links_lead_into_a_repository_only_where_there_is_one():
@@ -106,3 +108,27 @@ def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     assert shown.startswith('"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,1.0,2.0\n"say ""y""",,,\n\\begin{table}')
     assert "\\caption{50 \\% \\& more}" in shown and "  x\\_1 & 1.5 {\\small [1.0, 2.0]} \\\\\n" in shown
     assert page.count('aria-label="Save this table as') == 2
+
+
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
+    script = (ROOT / "book" / "_static" / "wide_tables.js").read_text()
+    styles = "div.dr-table { width: 300px; overflow-x: auto } td { white-space: nowrap }"
+    tables = "".join(
+        f'<div class="dr-table"><table><tr><td>{cell}</td></tr></table></div>'
+        for cell in ("short", "long " * 100, '<span class="verdict">held</span>')
+    )
+    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
+    (tmp_path / "page.html").write_text(f'{head}{tables}<div class="bd-sidebar-secondary"></div>')
+    (tmp_path / "bare.html").write_text(f"{head}{tables}")
+    wide = "[...document.querySelectorAll('.dr-table')].map((one) => one.classList.contains('full-width'))"
+    with opened(tmp_path / "profile", 1300) as browser:
+        browser.visit(tmp_path / "page.html")
+        assert browser.run(wide) == [False, True, True]
+        browser.resize(1100)
+        browser.wait(f"!{wide}.some(Boolean)")
+        browser.resize(1300)
+        browser.wait(f"{wide}.some(Boolean)")
+        browser.visit(tmp_path / "bare.html")
+        assert not any(browser.run(wide)) and browser.complaints == []

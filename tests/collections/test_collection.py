@@ -100,9 +100,29 @@ def test_sample_remembers_where_it_comes_from(parent):
     assert info["licence"] == "none" and info["sample"]["of"] == parent.digest and info["sample"]["seed"] == 5
 
 
-def test_positives_that_do_not_fit_are_refused(parent):
-    with pytest.raises(InputError, match="5 passages cannot hold the 25 positives"):
-        parent.sample(passages=5)
+def test_queries_whose_positives_do_not_fit_are_left_out_and_counted(parent):
+    sample, again = parent.sample(passages=5), parent.sample(passages=5)
+    kept = {split: {*sample.qrels(split)} for split in sample.splits}
+    assert kept == {split: {*again.qrels(split)} for split in again.splits} and kept["train"] and kept["test"]
+    assert len(sample.passages) == 5 == sum(map(len, kept.values()))  # each has one relevant passage
+    assert sample.info["sample"]["left_out"] == {split: len(parent.qrels(split)) - len(kept[split]) for split in kept}
+    assert parent.sample(passages=25).info["sample"]["left_out"] == {}
+
+
+def test_a_sample_that_holds_the_positives_of_no_query_is_refused(parent):
+    many = {"q20": {f"p{row}": 1 for row in range(6)}}
+    judged = datasets.Dataset.from_list([{"query": "q20", "passage": id_, "grade": 1} for id_ in many["q20"]])
+    alone = Collection("alone", "0", {}, parent.passages, parent.queries(), {"test": judged})
+    with pytest.raises(InputError, match="5 passages cannot hold the positives of any query"):
+        alone.sample(passages=5)
+
+
+def test_a_notebook_shows_a_collection_with_everything_escaped(parent):
+    rows = parent.passages.map(lambda row: row | {"title": "<b>", "text": "<script>" + "word " * 90})
+    shown = Collection("<i>", "f" * 64, {"licence": "<u>"}, rows, parent.queries(), parent._judgements)._repr_html_()
+    assert all(f"&lt;{tag}&gt;" in shown and f"<{tag}>" not in shown for tag in ("i", "u", "b", "script"))
+    assert "<td>60</td>" in shown and "queries, train</th><td>20</td>" in shown and "f" * 16 in shown and "word …</td>" in shown
+    assert "<td></td>" in Collection("none", "f", {}, rows.select([]), parent.queries(), {})._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["passages", "train_queries", "dev_queries"])

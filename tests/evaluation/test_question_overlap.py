@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import nearest_questions
+from dr_lib.evaluation import nearest_questions, templated
 from dr_lib.evaluation.question_overlap import edit_distances
 
 WORDS = ["who", "what", "when", "wrote", "sang", "the", "a", "book", "song", "in", "of", "city", "river"]
@@ -34,6 +34,17 @@ def test_distances_equal_the_recursion():
         words = rng.integers(0, 5, size)
         expected = [levenshtein(tuple(words), tuple(text[:n])) for text, n in zip(texts, lengths, strict=True)]
         assert edit_distances(words, texts, lengths).tolist() == expected
+
+
+def test_templates_are_told_from_free_wordings():
+    names = [f"name{number}" for number in range(400)]
+    forms = ["What are the symptoms of {}?", "How to treat {} ?", "Is {} inherited"]
+    training = [forms[n % 3].format(name) for n, name in enumerate(names)]
+    assert templated(["What are the symptoms of gout or a broken arm?", "is Gout inherited?"], training) == 1.0
+    assert templated(["gout", "Gout: what helps", "is it true that gout is inherited", ""], training) == 0.0
+    assert templated([], training) == templated(["Is it?"], []) == 0.0
+    free = [one for one in random_questions(600, 3) if len(one.split()) > 4]
+    assert templated(free[:100], free[100:]) < 0.05
 
 
 def test_nearest_of_all_equals_brute_force():

@@ -277,6 +277,29 @@ def test_wins_are_counted_over_collections():
     assert verdict(most, places(7)).pairs[0].interval.mean == pytest.approx(0.7)
 
 
+def test_a_gain_on_one_collection_is_held_against_those_on_the_others():
+    def places(*leads: float) -> dict[str, dict[str, list[Scores]]]:
+        return {name: runs(seed=n, ours=0.4 + lead, x=0.4) for n, (name, lead) in enumerate(zip("abc", leads, strict=False))}
+
+    largest = checked("gain", "ours", "x")
+    for leads, state in (((0.1, 0.02, 0.04), "held"), ((0.0, 0.1, 0.0), "reversed"), ((0.05, 0.05, 0.05), "inconclusive")):
+        given = places(*leads)
+        lead = [
+            np.mean([a.mean("MRR@10") - b.mean("MRR@10") for a, b in zip(*own.values(), strict=True)]) for own in given.values()
+        ]
+        (pair,) = verdict(largest, given).pairs
+        assert pair.interval.mean == pytest.approx(lead[0] - (lead[1] + lead[2]) / 2) and pair.state == state
+    assert pair.said == "ours over x, by more on a than elsewhere"
+    assert verdict(largest, places(0.1)).state == "not run"  # on one collection nothing is seen of it
+
+
+def test_amounts_are_level_within_their_own_unit():
+    words = [Scores(QUERIES, {"words": 3 + np.arange(400) % 2 + more}) for more in (0.0, 0.3)]
+    given = {row: [one, one] for row, one in zip("ab", words, strict=True)}
+    states = [verdict(checked("equal", "a", "b", measure="words", width=width), given).state for width in (0.5, 0.1)]
+    assert states == ["held", "reversed"]
+
+
 def test_averages_over_collections_give_each_the_same_weight():
     sizes = {"small": 40, "large": 400}
     rng = np.random.default_rng(0)
@@ -330,6 +353,8 @@ def test_every_claim_has_a_rule_that_can_be_held_and_reversed(key):
         names = {measure, *(check.measure for check in claim.checks)} - {None}
         assert names and rows, claim.id
         given = {row: [Scores(QUERIES, {name: rng.random(400) for name in names}) for _ in range(2)] for row in rows}
+        if any(check.kind == "gain" for check in claim.checks):
+            given = {name: {row: own[::step] for row, own in given.items()} for name, step in (("here", 1), ("there", -1))}
         assert verdict(claim, given, measure=measure, draws=200).state in ("held", "reversed", "inconclusive"), claim.id
         assert verdict(claim, {}, measure=measure, draws=200).state == "not run"
 

@@ -107,3 +107,9 @@ def test_a_base_model_that_is_replaced_under_a_living_kernel_is_read_anew(tiny_r
         save_masked_lm(tiny_bert(seed=seed), tiny_tokenizer, tmp_path / "mine")
         keys.add(lab.Pipeline(tiny_recipe.with_(base=str(tmp_path / "mine"))).evaluation.key)
     assert len(keys) == 2
+
+
+def test_a_collection_that_is_replaced_under_a_living_kernel_is_read_anew(own_recipe, tmp_path):
+    before, corpus = lab.Pipeline(own_recipe).evaluation.key, tmp_path / "tiny" / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("vector", "victor"))  # of the same size
+    assert lab.Pipeline(own_recipe).evaluation.key != before

@@ -1,5 +1,11 @@
 """Batches of notebooks: each in a process of its own, whole outputs or none, failures named with their cell."""
 
+import multiprocessing
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import nbformat
 import pytest
 
@@ -48,6 +54,57 @@ def test_a_batch_keeps_whole_results_and_names_the_failing_cell(project, capsys)
     assert (project / "_build" / "logs" / "simlm" / "bad.log").is_file()
 
 
+def test_notebooks_share_nothing_but_what_was_imported(project, capsys):
+    mark = "import os, dr_lib\ndr_lib.mark = os.environ['MARK'] = 'seen'"
+    shown = "hasattr(dr_lib, 'mark'), 'MARK' in os.environ, multiprocessing.get_start_method(), 'torch' in sys.modules, os.getcwd()"
+    look = f"import multiprocessing, os, sys, dr_lib\nprint({shown})"
+    for name, cell in (("a", mark), ("b", look)):
+        write_notebook(project / "notebooks" / f"{name}.ipynb", [cell])
+    assert main(["batch", "--scale", "smoke", "--jobs", "1"]) == 0
+    cells = read_json(project / "_build" / "executed" / "b.ipynb")["cells"]
+    (printed,) = ["".join(out["text"]).split() for cell in cells for out in cell.get("outputs", [])]
+    assert printed == [
+        "False",
+        "False",
+        multiprocessing.get_context().get_start_method(),
+        str(sys.platform == "linux"),
+        str(project),
+    ]
+
+
+def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys):
+    """Forked beside running threads they would wait for ever."""
+    load = "import sys\nwas = 'torch' in sys.modules\nimport torch\ntorch.set_num_threads(2)"
+    write_notebook(project / "notebooks" / "a.ipynb", [load, "x = torch.ones(700, 700)\nprint(was, int((x @ x)[0, 0]))"])
+    assert main(["batch", "--scale", "smoke", "--jobs", "1", "--threads", "2"]) == 0
+    cells = read_json(project / "_build" / "executed" / "a.ipynb")["cells"]
+    assert [out["text"] for cell in cells for out in cell.get("outputs", [])] in (["False 700\n"], [["False 700\n"]])
+
+
+def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
+    write_notebook(project / "notebooks" / "dies.ipynb", ["import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"])
+    assert main(["batch", "--scale", "smoke"]) == 1
+    assert "dies.ipynb: FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked under Linux only")
+def test_a_kernel_ends_with_its_papermill(project, wait_for):
+    """What is killed leaves no kernel that goes on training, nor one that waits for ever."""
+    pid = project / "pid"
+    write_notebook(
+        project / "notebooks" / "long.ipynb", [f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"]
+    )
+    values, log = {"scale": "smoke"}, project / "log"
+    context = batch.forking({})
+    target = project / "notebooks" / "long.ipynb", project / "out.ipynb", values, {}, project, log
+    papermill = context.Process(target=batch.execute, args=target)
+    papermill.start()
+    wait_for(lambda: pid.exists() and pid.read_text())
+    papermill.kill()
+    kernel = Path("/proc", pid.read_text())
+    wait_for(lambda: not kernel.exists() or "(zombie)" in (kernel / "status").read_text())
+
+
 def test_an_unknown_scale_or_notebook_is_refused(project):
     with pytest.raises(InputError, match=r"no scale 'huge'.*smoke"):
         batch.places.find_scale("huge")
@@ -70,6 +127,15 @@ def run(project, capsys, *options: str) -> str:
     return "unchanged" if "0 of 1 notebooks ran" in capsys.readouterr().out else "ran"
 
 
+class Copy:
+    """A process in whose place the notebook is copied."""
+
+    exitcode = 0
+
+    def __init__(self, target, args) -> None:
+        self.start, self.join = lambda: shutil.copy(*args[:2]), lambda: None
+
+
 @pytest.fixture
 def once(project, monkeypatch, capsys):
     """A notebook that has run once, on a collection in a folder; papermill is replaced by a copy."""
@@ -77,8 +143,8 @@ def once(project, monkeypatch, capsys):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     monkeypatch.chdir(project)
-    copy = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
-    monkeypatch.setattr(batch, "papermill_command", lambda source, out, *_: [batch.sys.executable, "-c", copy, source, out])
+    monkeypatch.setattr(batch.multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Copy))
+    monkeypatch.setattr(batch, "forking", batch.multiprocessing.get_context)
     write_notebook(project / "notebooks" / "one.ipynb", GOOD)
     assert run(project, capsys, "-p", "collection", "texts") == "ran"
     assert run(project, capsys, "-p", "collection", "texts") == "unchanged"

@@ -2,15 +2,18 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.lab import Cluster, Study
+from dr_lib.lab.cluster import ON_GPU
 from dr_lib.stages import Cache
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster`")
@@ -74,6 +77,30 @@ def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
         options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
         result = Study("s/t", {"long": long}, executor=cluster, **options).run()
     assert result.pending == [("long", 0)] and "of 1,000,000 steps of pre-training" in result.stopped["long", 0]
+
+
+def test_where_workers_have_gpus_what_needs_one_waits_for_it(tiny_recipe, tmp_path, monkeypatch):
+    asked, submit = {}, distributed.Client.submit
+
+    def seen(client, function, *given, **options):
+        if options.get("key"):
+            asked[options["key"].rpartition("-")[0]] = options["resources"]
+        return submit(client, function, *given, **options)
+
+    monkeypatch.setattr(distributed.Client, "submit", seen)
+    options = {"threads_per_worker": 1, "dashboard_address": None, "resources": {"GPU": 1}}
+    with distributed.LocalCluster(n_workers=1, **options) as ours, Cluster(ours.scheduler_address) as cluster:
+        runs_on(cluster, tiny_recipe.with_(objective="mlm"), tmp_path / "one", records=tmp_path / "records")
+    waiting = {kind for kind, resources in asked.items() if resources}
+    assert waiting == {"pretrained", "retriever", "vectors"} and {"bm25_run", "scores"} <= asked.keys() - waiting
+    assert all(resources == {"GPU": 1} for kind, resources in asked.items() if kind in waiting)
+
+
+def test_every_kind_that_waits_for_a_gpu_is_a_stage():
+    marked = re.compile(r"^@stage.*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
+    package = Path(lab.__file__).parents[1]
+    kinds = {kind for path in package.rglob("*.py") for kind in marked.findall(path.read_text(encoding="utf-8"))}
+    assert {*ON_GPU} <= kinds
 
 
 def test_without_a_scheduler_it_says_so():

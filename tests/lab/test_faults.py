@@ -218,35 +218,32 @@ def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(recipes
 
 
 BATCH = """
-import time
+import os, time
+open("PLACE/" + str(os.getpid()), "w").close()
 for second in range(600):
     time.sleep(1)
 """
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how, counted):
+def test_a_batch_that_is_stopped_starts_nothing_more_and_leaves_nothing_running(tmp_path, how, counted, wait_for):
     nbformat = pytest.importorskip("nbformat")
+    running = tmp_path / "running"
+    running.mkdir()
     for name in ("first", "second", "third"):
-        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH)])
+        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BATCH.replace("PLACE", str(running)))])
         nbformat.write(book, tmp_path / f"{name}.ipynb")
     command = [sys.executable, "-m", "dr_lib", "batch", str(tmp_path), "--jobs", "2", "--to", str(tmp_path / "done")]
     heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a suite in the background has it ignored
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT, preexec_fn=heard)
-
-    def of_us() -> list:
-        return [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
-
-    deadline = time.monotonic() + 120
-    while len(of_us()) < 3 and time.monotonic() < deadline:  # the batch and two notebooks
-        time.sleep(0.2)
-    time.sleep(2)
+    wait_for(lambda: len(list(running.iterdir())) == 2, 120)
+    ours = [one for one in psutil.Process(process.pid).children(recursive=True) if one.is_running()]
+    assert len(ours) >= 4  # two notebooks, each with its kernel, however they were started
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
     assert "Traceback" not in errors
-    deadline = time.monotonic() + 20
-    while of_us() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert (not of_us() and not (tmp_path / "done").exists()) or not list((tmp_path / "done").glob("*.ipynb"))
+    assert not psutil.wait_procs(ours, timeout=20)[1]
+    assert len(list(running.iterdir())) == 2  # the third was never begun
+    assert not list((tmp_path / "done").glob("*.ipynb"))
     counted("batches of notebooks stopped")

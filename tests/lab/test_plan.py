@@ -72,6 +72,9 @@ def test_the_command_names_what_cannot_be_decided_and_what_to_run(capsys):
     said = capsys.readouterr().out
     assert "no run decides" in said
     assert ".venv/bin/dr-lib batch notebooks/" in said
+    commands = [line for line in said.splitlines() if line.startswith(".venv")]
+    assert len(commands) == len({*commands})
+    assert ", 0 s," not in said  # a run whose cost no record knows is not free
 
 
 @pytest.mark.parametrize("options", [["--hours", "0"], ["--hours", "-3"], ["--hours", "8", "--scale", "smoke"]])

@@ -145,7 +145,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, 
     collection = run[1].collection.name
     for arguments, said in (
         (["search", collection, "masks", "--model", scorer], "searches nothing by itself"),
-        (["search", collection, "masks", "--model", here / "tiny"], "no folder with dense.json"),
+        (["search", collection, "masks", "--model", here / "tiny"], "no folder with modules.json, dense.json"),
         (["search", here / "gone.json", "masks"], "gone.json: no record"),
         (["search", here / "gone", "masks", "-k", "0"], "k is 0"),
         (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
@@ -226,5 +226,5 @@ def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, her
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
     assert lab.open_models(here / "both") == (models, None)
     shutil.rmtree(models["query-encoder"])
-    with pytest.raises(InputError, match="no folder with dense"):
+    with pytest.raises(InputError, match="no folder with modules.json, dense"):
         lab.open_models(here / "both")

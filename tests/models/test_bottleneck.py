@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import erf
 from torch import nn
+from transformers import DistilBertConfig, DistilBertForMaskedLM
 
 from dr_lib.errors import InputError
 from dr_lib.models import Decoder, EnhancedDecoder, ReplacedTokenHead, embed, hidden_states, lm_head
@@ -28,6 +29,13 @@ def test_head_taken_apart_gives_the_models_own_logits(model, batch):
 def test_unknown_head_is_refused(tiny_bert):
     with pytest.raises(InputError, match="unknown kind"):
         lm_head(tiny_bert().base_model)
+
+
+def test_layers_of_another_kind_are_refused(tiny_tokenizer):
+    config = DistilBertConfig(vocab_size=len(tiny_tokenizer), dim=32, n_layers=1, n_heads=2, hidden_dim=64)
+    for decoder in (Decoder, EnhancedDecoder):
+        with pytest.raises(InputError, match="layers of an unknown kind"):
+            decoder(DistilBertForMaskedLM(config), 1)
 
 
 def test_padding_changes_no_state_of_a_real_token(model, batch):

@@ -13,6 +13,12 @@ from dr_lib.report import Comparison, comparison
 CLAIM = load_paper("simlm").claim("simlm-target-corpus-mlm-helps")
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Verdicts are kept in the test's own folder."""
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+
+
 def columns(html: str) -> list[str]:
     return re.findall(r"<th [^>]*>(.*?)</th>", html)
 

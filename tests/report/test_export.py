@@ -209,7 +209,7 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no record, and no folder with dense\.json"):
+    with pytest.raises(InputError, match=r"no record, and no folder with modules\.json, dense\.json or cross_encoder\.json"):
         export(tmp_path, tmp_path / "out")
 
 

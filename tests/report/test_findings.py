@@ -1,6 +1,7 @@
 """What a comparison says in sentences: what is established, what is open, what to do next."""
 
 import re
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 from IPython.display import HTML
 
+from dr_lib import places
 from dr_lib.report import advice, findings, next_steps
 from dr_lib.report.comparison import NOTHING
-from dr_lib.report.findings import Advice, unfinished
+from dr_lib.report.findings import KEPT, Advice, unfinished
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals
 
 OPEN = Advice(None, HTML(""))
@@ -37,6 +39,8 @@ def test_the_system_that_is_ahead_is_named_first(runs):
     assert "<strong>BM25 is ahead of behind</strong>: +" in second and seeds.startswith("Of one seed")
     low, high = map(float, re.search(r"\[\+([\d.]+), \+([\d.]+)\]", second).groups())
     assert 0 < low < high
+    written = findings([("ahead", "BM25"), ("level", "BM25")], runs, "MRR@10", generated=True).data
+    assert "On generated questions: ahead is ahead of BM25: +20." in written and "<strong>" not in written
 
 
 def test_what_is_not_significant_says_what_would_have_shown(runs):
@@ -106,6 +110,8 @@ def test_what_was_stopped_is_named_once_with_how_far_it_is():
     told = unfinished([*far, ("mlm", 0)], far)
     assert "by rank; masked LM. Stopped on the way: SimLM after 1,250 of 2,000 steps of pre-training. The" in told
     assert unfinished([], {}) == "" and told.endswith("The same command goes on.")
+    both = unfinished([*far, ("mlm", 0)], far | {("mlm", 0): "1,250 of 2,000 steps of pre-training"})
+    assert "Stopped on the way: SimLM after 1,250 of 2,000 steps of pre-training; masked LM after 1,250 of" in both
 
 
 def test_queries_that_all_agree_do_not_promise_to_detect_everything(record):
@@ -159,6 +165,17 @@ def test_the_verdict_names_what_is_ahead_of_all(runs):
     assert found.label == "BM25" and "Use BM25 (" in found.text.data and "No public model" in found.text.data
 
 
+def test_what_was_trained_on_templates_is_praised_for_templates_alone(runs, record):
+    found = advice(runs, "MRR@10", generated=False, templated=0.8)
+    told = [words in found.text.data for words in ("On queries of the same wordings, use ahead", "80 % of the test", "show BM25 (")]
+    assert found.label == "ahead" and all(told)
+    model = {"model": [record("model", runs["ahead"][0].per_query("MRR@10"), recipe={"retriever": "model"})]}
+    for some, share in ((runs, 0.2), ({"BM25": runs["BM25"]} | model, 0.8)):
+        assert "wordings" not in advice(some, "MRR@10", generated=False, templated=share).text.data
+    plain = {"BM25": runs["BM25"], "none": runs["ahead"]}
+    assert "Use the retriever without pre-training (" in advice(plain, "MRR@10", generated=False).text.data
+
+
 def test_without_a_secured_difference_the_verdict_says_how_many_queries_are_missing(runs, record):
     scores = np.where(np.arange(60) % 3, runs["BM25"][0].per_query("MRR@10") + 0.1, runs["BM25"][0].per_query("MRR@10") - 0.15)
     some = {"BM25": runs["BM25"], "perhaps": [record("perhaps", scores, recipe={"retriever": "perhaps"})]}
@@ -194,3 +211,14 @@ def test_generated_questions_and_smoke_runs_give_no_verdict(runs, record):
     assert one.startswith("On generated questions: ") and seeds.startswith("Of one seed")
     smoke = {label: [record(label, [1.0, 0.0], scale="smoke")] for label in ("BM25", "simlm")}
     assert advice(smoke, "MRR@10", generated=False).label is None
+
+
+def test_the_pairs_whose_order_generated_questions_kept_are_those_of_the_pages_tables():
+    """Both trials of practice/own-corpus: pairs of systems with a number on either side."""
+    page = (places.project_root() / "book/practice/own-corpus.md").read_text(encoding="utf-8").split("can be trusted")[1]
+    kept = pairs = 0
+    for part in re.findall(r"\n\n(\|.*?)\n\n", page.partition("\n## ")[0], re.DOTALL):
+        cells = [re.findall(r"\| *(-?\d+\.\d)", line) for line in part.splitlines()]
+        for one, other in combinations([tuple(map(float, line)) for line in cells if len(line) == 2], 2):
+            pairs, kept = pairs + 1, kept + ((one[0] > other[0]) == (one[1] > other[1]))
+    assert f"{kept} of {pairs} pairs of systems" == KEPT

@@ -24,7 +24,8 @@ def entries():
         for key, paper in load_papers().items()
         for claim in paper.claims
     ]
-    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "note": "told", "pairs": [{}]}
+    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "fewest_seeds": 2, "note": "told"}
+    made[0] |= {"pairs": [{"state": "held", "better": "SimLM", "worse": "BM25"}], "older_recipe": True, "trained": True}
     made[0] |= {"protocol": "stand-in", "lacks": "no <i>NQ</i>.", "page": "notebooks/simlm/table08_replace_rates"}
     return made
 
@@ -38,12 +39,18 @@ def test_counts_add_up_over_papers():
 
 def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at_how_many_seeds():
     made = [one | {"leans": one["state"]} for one in entries()]
-    made[1] |= {"state": "one seed", "leans": "reversed", "scale": "laptop", "seeds": [0]}
+    made[1] |= {"state": "one seed", "leans": "reversed", "scale": "laptop", "seeds": [0, 1], "fewest_seeds": 1}
+    made[1] |= {"trained": False, "older_recipe": False}
+    made[1] |= {"pairs": [{"state": "reversed", "worse": "BM25"}, {"state": "held", "worse": "MLM"}]}
     html = paper_cards(made)
     assert {*IDEAS} == {*load_papers()} and {one.removeprefix("one seed, ") for one in SEEN} == {*STATES} - {"one seed"}
     first = sum(one["paper"] == made[0]["paper"] for one in made)
     assert f'aria-label="1 held, 1 leaning reversed, {first - 2} not run"' in html and html.count('dr-paper"') == 5
-    assert f"</i>{len(made) - 2} not run</li>" in html and f"2 of {len(made)} claims are judged: 1 by 1 seed, 1 by 2 seeds." in html
+    assert f'href="reference/claims.html?verdict=not%20run">{len(made) - 2} not run</a></li>' in html
+    assert "1 of 1 that are or lean reversed are so by BM25 alone. 1 need no training" in html and "1 rest on an older" in html
+    assert f"2 of {len(made)} claims are judged: 1 by 1 seed, 1 by 2 seeds." in html
+    made[1]["leans"] = "held in part"
+    assert seen(made)["leaning held in part"] == 1 and not seen(made)["leaning held"]
     made[1]["leans"] = "held"  # another record, another page
     assert "1 leaning held" in paper_cards(made) and seen(made)["leaning held"] == 1
 
@@ -52,7 +59,7 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     page = claims_page(entries())
     assert "\n# All claims\n" in page and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
     assert page.count("a &lt; b") == len(entries())
-    assert "squad, laptop scale, 2 seeds; 1 of 3 pairs" in page and "told" in page
+    assert "squad, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held; older recipe" in page and "told" in page
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
     assert "Stand-in: no &lt;i&gt;NQ&lt;/i&gt;. because" in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
@@ -61,7 +68,8 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
 def test_claims_can_be_filtered_by_what_they_rest_on():
     page = claims_page(entries())
     facts = [json.loads(html.unescape(one)) for one in re.findall(r'data-claim="(.*?)"', page)]
-    expected = {"paper": "SimLM", "verdict": "held", "scale": "laptop", "seeds": "2", "answered by": "stand-in"}
+    expected = {"paper": "SimLM", "verdict": "held", "scale": "laptop", "recipe": "older", "seeds": "2"}
+    expected |= {"answered by": "stand-in"}
     assert len(facts) == len(entries()) and facts[0] == expected
     (form,) = re.findall(r"<form.*?</form>", page)
     assert form.startswith('<form class="dr-filter" hidden>')  # without JavaScript nothing is hidden but the form
@@ -102,7 +110,7 @@ def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeyp
     monkeypatch.setattr(generated_pages, "recorded", lambda study: {name: [record(name, own)] for name, own in runs.items()})
     html = methods_figure().data
     assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
-    assert "directly reaches 25.0 %" in html and "1 seed" in html
+    assert "directly reaches 25.0 %" in html and "one seed" in html
 
 
 def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):

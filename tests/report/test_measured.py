@@ -34,6 +34,12 @@ def test_runs_that_cannot_be_paired_are_refused(record):
         mean_intervals({"a": [record("a", [1.0]), record("a", [1.0, 0.0], seed=1)]}, "MRR@10")
 
 
+def test_no_interval_of_a_share_leaves_0_to_100(record):
+    """The spread of two seeds of four queries reaches farther than any mean can lie."""
+    found = mean_intervals({"a": [record("a", [1.0, 1.0, 1.0, 0.0]), record("a", [1.0, 1.0, 0.0, 0.0], seed=1)]}, "MRR@10")["a"]
+    assert (found.mean, found.low, found.high) == (62.5, 0.0, 100.0)
+
+
 def test_tests_are_corrected_over_the_pairs_that_were_run(runs):
     alone = corrected_tests([("ahead", "BM25")], runs, "MRR@10")["ahead", "BM25"]
     both = corrected_tests([("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")], runs, "MRR@10")

@@ -114,7 +114,7 @@ def test_sequences_longer_than_the_base_reads_are_refused(recipe, tmp_path):
 def test_the_command_tells_an_unfinished_training_by_its_status(recipe, tmp_path, capsys):
     given = ["pretrain", recipe.collection.name, "--base", recipe.base, "--steps", "2", "--to", str(tmp_path / "out")]
     given += ["-p", "passage_length", "32", "-p", "pretraining__tokens_per_batch", "256"]
-    assert main([*given, "--time-budget", "0"]) == 75
+    assert main([*given, "--time-budget", "0.0001"]) == 75
     assert "after 0 of 2 steps" in capsys.readouterr().err
     assert main(given) == 0
     assert capsys.readouterr().out.strip().endswith("out")
