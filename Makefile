@@ -72,7 +72,7 @@ pages: setup
 
 check:
 	$(PY) tests/book/check_pages.py _build/html
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 0 -m site -rs tests/book/test_site.py
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist load -m site -rs tests/book/test_site.py
 
 # The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
 bench: setup

@@ -16,6 +16,9 @@
     }
     form.querySelector("output").textContent = `${shown} of ${all.length} claims`;
   };
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (form.elements[name]) form.elements[name].value = value;
+  }
   form.hidden = false;
   form.addEventListener("change", choose);
   form.addEventListener("submit", (event) => event.preventDefault());

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
-from search_page import NAMES, RETRIEVERS, small_queries, small_vectors
+from search_page import NAMES, RETRIEVERS, WEIGHTS, from_axes, small_queries, small_vectors
 
 from dr_lib import collections, tokens
 from dr_lib.collections import judged_rows
@@ -55,14 +55,14 @@ def batch(retrievers: Path = RETRIEVERS, name: str = "pydocs", cache: Cache | No
     if folder is None:
         return None
     collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
-    tokenizer, weights = open_checkpoint("embedded").tokenizer, Data.file(folder / "model.safetensors")
+    tokenizer, weights = open_checkpoint("embedded").tokenizer, Data.file(folder / WEIGHTS)
     asked = cache.get(small_queries(weights, tokens.query_tokens(collection, tokenizer, split="test"))) / "queries.npy"
     stored = load_file(cache.get(small_vectors(weights, tokens.passage_tokens(collection, tokenizer))) / "vectors.safetensors")
     queries = collection.queries("test")
     relevant = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
     chosen = [i for i in np.random.default_rng(0).permutation(len(relevant)).tolist() if len(relevant[i]) == 1][:BATCH]
     rows = np.concatenate([relevant[i] for i in chosen])
-    vectors = stored["vectors"][rows] * stored["factors"][rows, None]
+    vectors = from_axes(stored)[rows]
     passages = collection.passages[rows.tolist()]
     shown = zip(passages["title"], passages["text"], strict=True)
     return {

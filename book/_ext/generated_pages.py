@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from explorers import write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
+from measured_numbers import seeds as seeds_of
 from predictions import judged, spell_seeds
 from pretrain_tab import write_tab
 from search_page import write_search
@@ -193,7 +195,7 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-FILTERS = ("paper", "verdict", "scale", "seeds", "answered by")
+FILTERS = ("paper", "verdict", "scale", "recipe", "seeds", "answered by")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 
 
@@ -223,9 +225,10 @@ def claims_page(entries: Sequence[Entry]) -> str:
 
 def _facts(entry: Entry) -> dict[str, str]:
     """What the filter looks at."""
-    seeds = str(len(entry["seeds"])) if entry["seeds"] else "none"
+    seeds = str(entry["fewest_seeds"]) if entry["seeds"] else "none"
     answered = entry["protocol"] or "nothing here"
-    values = (short_name(entry["paper"]), entry["state"], entry["scale"] or "none", seeds, answered)
+    recipe = "none" if not entry["scale"] else "older" if entry["older_recipe"] else "today's"
+    values = (short_name(entry["paper"]), standing(entry), entry["scale"] or "none", recipe, seeds, answered)
     return dict(zip(FILTERS, values, strict=True))
 
 
@@ -249,10 +252,10 @@ IDEAS = {
 }
 SEEN = {
     "held": "held",
-    "held in part": "held",
+    "held in part": "held in part",
     "reversed": "reversed",
     "one seed, held": "leaning held",
-    "one seed, held in part": "leaning held",
+    "one seed, held in part": "leaning held in part",
     "one seed, reversed": "leaning reversed",
     "one seed, inconclusive": "undecided",
     "inconclusive": "undecided",
@@ -262,10 +265,14 @@ SEEN = {
 """What the first page calls the state of a claim; of one seed, the way it leans."""
 
 
+def standing(entry: Entry) -> str:
+    """What the first page calls the state of a claim."""
+    return SEEN[f"one seed, {entry['leans']}" if entry["state"] == "one seed" else entry["state"]]
+
+
 def seen(entries: Sequence[Entry]) -> Counter[str]:
     """How many claims stand how, in the order of `SEEN`."""
-    states = (f"one seed, {one['leans']}" if one["state"] == "one seed" else one["state"] for one in entries)
-    counts = Counter(SEEN[state] for state in states)
+    counts = Counter(map(standing, entries))
     return Counter({name: counts[name] for name in SEEN.values() if counts[name]})
 
 
@@ -282,10 +289,19 @@ def paper_cards(entries: Sequence[Entry]) -> str:
         )
     counts = seen(entries)
     decided = judged(entries)
-    legend = "".join(f'<li><i class="{name.replace(" ", "-")}"></i>{number} {name}</li>' for name, number in counts.items())
-    seeds = Counter(len(entry["seeds"]) for entry in decided)
+    legend = "".join(
+        f'<li><i class="{name.replace(" ", "-")}"></i>'
+        f'<a href="reference/claims.html?verdict={quote(name)}">{number} {name}</a></li>'
+        for name, number in counts.items()
+    )
+    seeds = Counter(entry["fewest_seeds"] for entry in decided)
     by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
     words = f"{len(decided)} of {len(entries)} claims are judged: {by}. One seed can only lean; two decide."
+    turned = [entry for entry in decided if entry["leans"] == "reversed"]
+    by_bm25 = [entry for entry in turned if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")]
+    words += f" {len(by_bm25)} of {len(turned)} that are or lean reversed are so by BM25 alone."
+    words += f" {sum(not entry['trained'] for entry in decided)} need no training: sizes, times and counts."
+    words += f" {sum(entry['older_recipe'] for entry in decided)} rest on an older, shorter recipe."
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul>'
         f'<p class="dr-note">{words} <a href="reference/claims.html">Every claim with its verdict</a></p>'
@@ -314,8 +330,11 @@ def _verdict(entry: Entry) -> list[Cell]:
     records = None
     if entry["scale"]:
         place = entry["collection"] if isinstance(entry["collection"], str) else ", ".join(entry["collection"])
-        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs"
-        records = f"{place}, {entry['scale']} scale, {spell_seeds(len(entry['seeds']))}{parts}"
+        states = Counter(pair["state"] for pair in entry["pairs"])
+        each = ", ".join(f"{number} {state.replace('inconclusive', 'open')}" for state, number in sorted(states.items()))
+        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run: {each}"
+        older = "; older recipe" * entry["older_recipe"]
+        records = f"{place}, {entry['scale']} scale, {spell_seeds(entry['fewest_seeds'])}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
     return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
@@ -340,9 +359,10 @@ def methods_figure() -> HTML:
         return HTML("<p>Nothing is recorded yet.</p>")
     labels = sorted(means, key=lambda label: -means[label].mean)
     figure = Comparison(TIMED, {}, MEASURE, records=runs).differences_figure("none", labels)
+    seeds = seeds_of([record for own in runs.values() for record in own])
     caption = (
         f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base model fine-tuned"
-        f" directly reaches {means['none'].mean:.1f} %. Recorded: {spell_data(runs)}, {spell_seeds(len(runs['none']))}."
+        f" directly reaches {means['none'].mean:.1f} %. Recorded: {spell_data(runs)}, {seeds}."
     )
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
 

@@ -4,6 +4,8 @@
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact`       on one of several collections
     {measured}`simlm/table03; SimLM; gigabytes`                    an amount in its own unit; a cosine as it is
 
+    {seeds}`simlm/table08`                                 how many seeds its trained rows have, in words
+
     {paper}`simlm/table5; SimLM; MRR@10`                   what a paper prints, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10`   the difference of two rows
     {older}`laptop`      the pages of which all records have an older recipe than that of their scale, with links
@@ -12,19 +14,19 @@ Study, label and measure are those of the record; where none has them the build 
 record of its studies has changed.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from itertools import compress
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxRole
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
-from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
+from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -61,6 +63,43 @@ class Measured(SphinxRole):
         return [nodes.inline("", number(self.text, records, measure), classes=["measured"])], []
 
 
+def trained_rows(study: str) -> list[Record]:
+    """The records of a study whose numbers another seed would change; `InputError` where it has none."""
+    for scale in SCALES:
+        records = load_records(recorded_folder(scale), study)
+        recipes = [one.recipe for one in records]
+        trained = [one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes]
+        if any(trained):
+            return [*compress(records, trained)]
+    raise InputError(f"no trained record of {study!r}", where="{seeds}", fix="Name a study that has records.")
+
+
+def seeds(records: list[Record]) -> str:
+    """How many seeds the rows of a study have, in words.
+
+    Example:
+        one seed; one or two seeds; two to four seeds
+    """
+    rows: dict[tuple[str, str], set[int]] = {}
+    for record in records:
+        rows.setdefault((record.label, record.data["collection"]["name"]), set()).add(record.seed)
+    low, high = min(map(len, rows.values())), max(map(len, rows.values()))
+    words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
+    between = "" if low == high else f"{words[low]} {'or' if high == low + 1 else 'to'} "
+    return f"{between}{words[high]} seed{'s' * (high > 1)}"
+
+
+class Seeds(SphinxRole):
+    """The role."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Put the words, which the page's records decide."""
+        records = trained_rows(self.text)
+        for record in records:
+            self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
+        return [nodes.Text(seeds(records))], []
+
+
 def printed(cell: str) -> str:
     """A number of a paper's table, or the difference of two rows; `InputError` where there is none of these names."""
     table, rows, column = (part.strip() for part in cell.split(";"))
@@ -81,16 +120,11 @@ class Printed(SphinxRole):
 
 
 def older_studies(scale: str) -> list[str]:
-    """Studies without any record of the recipe that the scale has now; of a sweep one row has it."""
-    now, studies = of_today(recipe_at(scale).portable()), {}
+    """Studies of which all records that were trained have an older recipe than their scale has now."""
+    studies: dict[str, list[Record]] = {}
     for record in load_records(recorded_folder(scale)):
-        studies.setdefault(record.study, []).append(of_today(record.recipe))
-    return [study for study, recipes in studies.items() if now not in recipes]
-
-
-def of_today(recipe: Mapping[str, Any]) -> tuple[int, int]:
-    """What tells recipes of a scale apart, whatever a study varies: length of passages and steps of fine-tuning."""
-    return recipe["passage_length"], recipe["finetuning"]["steps"]
+        studies.setdefault(record.study, []).append(record)
+    return [study for study, records in studies.items() if of_older_recipe(records)]
 
 
 class Older(SphinxRole):
@@ -109,9 +143,18 @@ class Older(SphinxRole):
         return links or [nodes.Text("none")], []
 
 
+def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
+    """All pages where a record has come or gone: which of them it concerns stands in no file that they depend on."""
+    now = sorted(path.name for scale in SCALES for path in recorded_folder(scale).glob("*.json"))
+    before, env.records_of_the_book = getattr(env, "records_of_the_book", now), now
+    return sorted(env.found_docs) if before != now else []
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register them."""
+    app.connect("env-get-outdated", pages_to_read)
     app.add_role("measured", Measured())
+    app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
     app.add_role("older", Older())
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from generated_pages import short_name
 from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
 from sphinx.application import Sphinx
 
@@ -112,12 +113,13 @@ def claims_html(entries: Sequence[Entry]) -> str:
     if not entries:
         return ""
     several = len({entry["source"] for entry in entries}) > 1
-    items = [_claim(entry, several) for entry in entries]
+    papers = len({entry["paper"] for entry in entries}) > 1
+    items = [_claim(entry, several, papers) for entry in entries]
     decided = judged(entries)
     data = {name: None for entry in decided for name in _listed(entry["collection"])}
-    seeds = sorted({len(entry["seeds"]) for entry in decided})
-    line = f"Judged on {', '.join(data)}, {decided[0]['scale']} scale, {spell_seeds(seeds[0])}" if decided else ""
-    line += f" to {seeds[-1]}" if len(seeds) > 1 else ""
+    seeds = sorted({entry["fewest_seeds"] for entry in decided})
+    from_one_to = f"{seeds[0]} to " if len(seeds) > 1 else ""
+    line = f"Judged on {', '.join(data)}, {decided[0]['scale']} scale, {from_one_to}{spell_seeds(seeds[-1])}" if decided else ""
     parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]
     if len(items) > SHOWN:
         more = f"<summary>{len(items) - SHOWN} more</summary><ul>{''.join(items[SHOWN:])}</ul>"
@@ -130,11 +132,12 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _claim(entry: Entry, source: bool) -> str:
-    """A claim with its badge; of one seed also which way it leans."""
+def _claim(entry: Entry, source: bool, paper: bool) -> str:
+    """A claim with its badge, of one seed also which way it leans; on request with its source and the paper's name."""
     badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
     leans = f" leans {html.escape(entry['leans'])}" if entry["state"] == "one seed" else ""
-    about = f" <small>({html.escape(entry['source'])})</small>" if source else ""
+    where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
+    about = f" <small>({html.escape(where)})</small>" if source or paper else ""
     return f"<li>{html.escape(per_cent(entry['statement']))}{about} <span>{badge}{leans}</span></li>"
 
 
@@ -153,7 +156,7 @@ def links_html(page: str, paper: str | None, repository: str = "") -> str:
             (f"https://mybinder.org/v2/gh/{name}/main?labpath={page}.ipynb", "Binder", ""),
         ]
     anchors = (f'<a href="{html.escape(target)}" {more}>{text}</a>' for target, text, more in links)
-    return f'<p class="dr-files">Take along: {" ".join(anchors)}</p>'
+    return f'<p class="dr-files">{"Download or open" if repository else "Download"}: {" ".join(anchors)}</p>'
 
 
 @cache

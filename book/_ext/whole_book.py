@@ -13,6 +13,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from dr_lib.report.tables import per_cent
+
 
 def names(env: BuildEnvironment) -> str:
     """Digest of all titles, and of all labels and documented names with the page that they are on."""
@@ -37,7 +39,7 @@ CODE_OR_TAG = re.compile(r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|
 def unbroken(body: str) -> str:
     """A page whose per cent signs stay in the line of their number; code stays as it is."""
     parts = CODE_OR_TAG.split(body)
-    return "".join(part if number % 2 else re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else per_cent(part) for number, part in enumerate(parts))
 
 
 def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[str, object], tree: object) -> None:
