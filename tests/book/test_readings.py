@@ -40,6 +40,9 @@ SAID = {
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
     ],
+    "simlm/fig3_steps": [
+        [f"simlm/figure03; {row}; MRR@10" for row in ("SimLM, 2,000 steps", "MLM, 2,000 steps", "no pre-training")]
+    ],
     "methods/equal_budgets": [
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "master", "retromae", "simlm", "mlm", "none")]
     ],
