@@ -1,6 +1,6 @@
 """From rankings to verdicts: measures, answer accuracy, intervals and tests, and the papers' claims."""
 
-from dr_lib.evaluation.dialogue import DialogueSettings, dialogue
+from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
 from dr_lib.evaluation.measures import Scores, answer_accuracy, check_measures, evaluate, evaluate_split, scores, unit_of
 from dr_lib.evaluation.nlu import (

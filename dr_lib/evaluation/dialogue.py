@@ -15,8 +15,8 @@ from pydantic import Field
 
 from dr_lib.collections import load_candidates
 from dr_lib.evaluation.measures import Scores
-from dr_lib.models import DenseEncoder
-from dr_lib.retrieval import encode, exact_scores
+from dr_lib.models import CrossEncoder, DenseEncoder, response_pairs
+from dr_lib.retrieval import encode, exact_scores, score_candidates
 from dr_lib.settings import Settings
 from dr_lib.stages import stage
 from dr_lib.tokens import Side, TokenStore
@@ -70,6 +70,52 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
         vectors.append(encode(reader, store, work / f"{name}.npy", **shape, **cut))
     ranks = rank_candidates(*vectors, dialogues.candidates, dialogues.correct)
     Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
+
+
+@stage()
+def cross_encoded_dialogue(folder: Path, scorer: Path, data: Path, *, settings: DialogueSettings) -> None:
+    """`scores.json`: the same of a cross-encoder, which reads each context with each of its candidates.
+
+    Args:
+        folder: where to write; tokens lie in a folder that is dropped once the stage is finished.
+        scorer: the cross-encoder (`model/`).
+        data: the file of the dialogues, for the key.
+        settings: which dialogues, and how contexts are cut; what a response keeps, see `models.response_pairs`.
+
+    Raises:
+        InputError: a score that is not finite.
+    """
+    encoder = CrossEncoder.from_pretrained(scorer / "model", device=machine.device())
+    dialogues, work = load_candidates(settings.folder, settings.split, limit=settings.limit), folder / "checkpoint-tokens"
+    stores = []
+    for name, texts in (("contexts", dialogues.contexts), ("texts", dialogues.texts)):
+        rows = datasets.Dataset.from_dict({"text": texts})
+        stores.append(TokenStore.build(rows, encoder.tokenizer, work / name, columns=("text",), progress=False))
+    pairs = response_pairs(encoder, *stores, context_length=settings.context_length, side=settings.side)
+    asked, budget = np.arange(len(dialogues)), machine.encoding_budget()
+    scores = score_candidates(encoder, pairs, asked, dialogues.candidates, tokens_per_batch=budget, title="score candidates")
+    ranks = rank_scores(scores, dialogues.candidates, dialogues.correct)
+    Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
+
+
+def rank_scores(scores: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """The same rank as `rank_candidates`, by given scores.
+
+    Args:
+        scores: `[contexts, most]` float32, of each candidate.
+        candidates: `[contexts, most]` int64, rows of texts; -1 for none.
+        correct: `[contexts]` int64, row of the right one, which is among the candidates.
+
+    Returns:
+        `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
+
+    Example:
+        >>> rank_scores(np.array([[0.5, 0.5, 0.9]]), np.array([[1, 0, -1]]), np.array([0])).tolist()
+        [2]
+    """
+    right = candidates == correct[:, None]
+    own = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
+    return 1 + ((candidates >= 0) & ~right & (scores >= own)).sum(axis=1)
 
 
 def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ TURNS = threading.Lock()  # torch's random numbers, and what transformers switch
 COUNTED = ("base", *TRAINED, "vectors", "reranked", "teacher_scores")
 """Kinds of stages whose cost is in operations."""
 WRITING = ("question_generator", "continuation_model", "questions", "continuations")
-ON_GPU = (*COUNTED, *WRITING, "given_vectors", "candidate_scores", "dialogue", "nlu")
+ON_GPU = (*COUNTED, *WRITING, "given_vectors", "candidate_scores", "dialogue", "cross_encoded_dialogue", "nlu")
 """Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score or write."""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 

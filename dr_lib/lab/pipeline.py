@@ -325,6 +325,20 @@ class Pipeline:
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
         return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
 
+    @cached_property
+    def dialogue_cross_encoder(self) -> Stage:
+        """A cross-encoder trained on the pairs of dialogues, from the encoder that learned those before them, else the base."""
+        settings, talk = self.recipe.auxiliary.cross_encoder, self.recipe.evaluation.dialogue
+        check_length(settings.length, self.base, "auxiliary.cross_encoder.length")
+        begin = self.base.model
+        if posts := self.recipe.auxiliary.reddit_pairs.first:
+            before = {"auxiliary__reddit_pairs__file": posts, "auxiliary__reddit_pairs__first": None}
+            begin = Pipeline(self.recipe.with_(**before)).pretrained / "model"
+        read = {"context_length": talk.context_length, "side": talk.side, "dropout": self.recipe.dropout}
+        made = training.dialogue_cross_encoder(begin, self.reddit_pairs(), training=settings, **read, seed=self.recipe.seed)
+        pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
+        return made.costs(3 * self.scoring_work(pairs), self.base.shape.size)
+
     def _tokens_for_scoring(self, split: str, collection: Collection, other: str | None = None) -> tuple[Stage, Stage]:
         """Queries and passages in the cross-encoder's tokens; the base model's where both tokenizers agree.
 
@@ -487,8 +501,10 @@ class Pipeline:
             chance = {"dropout": self.recipe.dropout, "seed": self.recipe.seed}
             return evaluation.nlu(self.start, *map(Data.file, files), task=options.nlu, **chance)
         if options.kind == "dialogue":
-            path = dialogue_file(options.dialogue.folder, options.dialogue.split)
-            return evaluation.dialogue(self.retriever, Data.file(path), settings=options.dialogue)
+            path = Data.file(dialogue_file(options.dialogue.folder, options.dialogue.split))
+            if self.recipe.final == "reranker":
+                return evaluation.cross_encoded_dialogue(self.dialogue_cross_encoder, path, settings=options.dialogue)
+            return evaluation.dialogue(self.retriever, path, settings=options.dialogue)
         if options.kind == "similarity":
             vectors = self.vectors(self.retriever, where)
             return evaluation.similarities(self.run, vectors, where, split=options.split, grade=options.grade)
@@ -503,7 +519,9 @@ class Pipeline:
     def stages(self) -> dict[str, Stage]:
         """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind."""
         walked = {one.key: one for one in self.evaluation.walk()}
-        names = {"bm25": (), "nlu": ("pretrained",)}.get(self.recipe.evaluation.kind, ("pretrained", "retriever", "run"))
+        kind = self.recipe.evaluation.kind
+        names = {"bm25": (), "nlu": ("pretrained",)}.get(kind, ("pretrained", "retriever", "run"))
+        names = () if kind == "dialogue" and self.recipe.final == "reranker" else names  # there is no retriever to name
         names = ("run",) if self.recipe.retriever and names else names
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}

@@ -385,8 +385,20 @@ class Recipe(Settings):
         learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
             raise ValueError('fine-tuning reads pseudo-labels of the training queries (auxiliary.pseudo_labels.pool="train")')
-        if self.final == "reranker" and self.evaluation.kind in ("dialogue", "similarity"):
-            raise ValueError(f'evaluation.kind "{self.evaluation.kind}" needs a retriever at the end, not a re-ranker')
+        if self.final == "reranker" and self.evaluation.kind == "similarity":
+            raise ValueError('evaluation.kind "similarity" needs a retriever at the end, not a re-ranker')
+        if self.final == "reranker" and self.evaluation.dialogue:
+            reader, context = self.auxiliary.cross_encoder, self.evaluation.dialogue.context_length
+            if self.objective.name != "reddit" or reader.model or reader.start or self.reranking.by or self.reranking.weighted:
+                raise ValueError(
+                    'candidates of dialogues are re-ranked by a cross-encoder that learns the pairs of objective "reddit", '
+                    "without model or start in auxiliary.cross_encoder, and without reranking.by or weighted"
+                )
+            if reader.length < context + 2:
+                raise ValueError(
+                    f"auxiliary.cross_encoder.length {reader.length} leaves no room for a response behind contexts of "
+                    f"{context} pieces (evaluation.dialogue.context_length)"
+                )
         return self
 
     @property

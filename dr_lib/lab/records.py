@@ -32,7 +32,8 @@ from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
 NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
-TRAINED = ("pretrained", "retriever", "cross_encoder", "late_interaction")  # stages whose logs a record holds
+TRAINED = ("pretrained", "retriever", "cross_encoder", "dialogue_cross_encoder", "late_interaction")
+"""Stages whose logs a record holds."""
 
 
 class Record(Settings):

@@ -25,7 +25,7 @@ from dr_lib.models.bert import (
     with_fresh_head,
 )
 from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
-from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings
+from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings, response_pairs
 from dr_lib.models.dense import (
     PACKAGED,
     DenseEncoder,

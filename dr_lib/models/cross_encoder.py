@@ -19,7 +19,7 @@ from transformers import (
 from dr_lib.models.bert import attention_bias, first_states, read_pretrained
 from dr_lib.models.text_model import TextModel
 from dr_lib.settings import Settings
-from dr_lib.tokens import QueryPassagePairs, TokenBatch, TokenStore
+from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore, shortened
 
 
 class CrossEncoderSettings(Settings):
@@ -68,3 +68,21 @@ class CrossEncoder(TextModel):
         """The pairs of two stores, laid out as this cross-encoder reads them."""
         layout = {"max_length": self.settings.length, "title": self.settings.title}
         return QueryPassagePairs(queries, passages, self.tokenizer, **layout)
+
+
+def response_pairs(
+    encoder: CrossEncoder, contexts: TokenStore, responses: TokenStore, *, context_length: int, side: Side
+) -> QueryPassagePairs:
+    """Contexts with responses as a cross-encoder reads them: [CLS] context [SEP] response [SEP].
+
+    `CrossEncoder.crossing` cuts what is too long at its end, which in a context is what the response answers. So each
+    text is cut by itself before: a context as a dual encoder reads it, a response to the room that is always left.
+
+    Args:
+        encoder: whose `length` is that of a pair, at least `context_length` and two.
+        contexts, responses: their tokens; titles are not read.
+        context_length: longest context in pieces, [CLS] and its [SEP] included (DPR-PAQ: 256).
+        side: the end that a longer context loses. A longer response keeps its first `length - context_length - 1` pieces.
+    """
+    room = encoder.settings.length - context_length - 1
+    return encoder.crossing(shortened(contexts, context_length - 2, side), shortened(responses, room, "right"))

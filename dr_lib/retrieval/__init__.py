@@ -6,5 +6,14 @@ from dr_lib.retrieval.encode import dense_run, encode, encode_queries, open_vect
 from dr_lib.retrieval.given import given, given_run, given_vectors
 from dr_lib.retrieval.mining import mine_negatives, negatives
 from dr_lib.retrieval.ranking import Ranking, open_array, read_run, write_run
-from dr_lib.retrieval.rerank import Scorer, bm25_teacher_scores, candidate_scores, load_scorer, rerank, reranked, teacher_scores
+from dr_lib.retrieval.rerank import (
+    Scorer,
+    bm25_teacher_scores,
+    candidate_scores,
+    load_scorer,
+    rerank,
+    reranked,
+    score_candidates,
+    teacher_scores,
+)
 from dr_lib.retrieval.search import exact_scores, search, vectors_at

@@ -5,6 +5,7 @@ generated questions of a passage as one text, and its released code takes two ha
 passages. Pages: ideas/distillation, ideas/bottleneck.
 """
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from dr_lib.tokens.layout import Slice, TokenBatch, Truncated, concat_runs, padded_length, to_batch, truncate
+from dr_lib.tokens.layout import Side, Slice, TokenBatch, Truncated, concat_runs, padded_length, to_batch, truncate
 from dr_lib.tokens.store import TokenStore
 
 
@@ -84,6 +85,21 @@ class QueryPassagePairs:
         pieces[in_title] = concat_runs(store.title_ids, store.title_offsets[rows], titles)
         pieces[in_body] = concat_runs(store.text_ids, store.text_offsets[rows], bodies)
         return pieces
+
+
+def shortened(store: TokenStore, pieces: int, side: Side) -> TokenStore:
+    """The same texts with at most so many pieces each, held in memory; titles stay whole.
+
+    Args:
+        store: the texts.
+        pieces: the most that a text keeps, special tokens not counted.
+        side: the end that a longer one loses; "left" keeps the last turns of a dialogue.
+    """
+    view, lengths = copy(store), np.diff(store.text_offsets)
+    left = np.minimum(lengths, pieces)
+    starts = store.text_offsets[:-1] + (lengths - left) * (side == "left")
+    view.text_ids, view.text_offsets = concat_runs(store.text_ids, starts, left), np.append(0, np.cumsum(left))
+    return view
 
 
 def join_texts(

@@ -9,7 +9,7 @@ from dr_lib.training.launch import on_processes
 from dr_lib.training.log import TrainLog
 from dr_lib.training.loop import TrainingError, Validation, train
 from dr_lib.training.machine import bert_work
-from dr_lib.training.reranker import Reranker, cross_encoder
+from dr_lib.training.reranker import Reranker, cross_encoder, dialogue_cross_encoder
 from dr_lib.training.schedule import Training, TrainSettings
 from dr_lib.training.stage_settings import (
     CrossEncoderTraining,

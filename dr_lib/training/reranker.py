@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from dr_lib import losses
 from dr_lib.collections import Collection
-from dr_lib.models import CrossEncoder
+from dr_lib.models import CrossEncoder, response_pairs
 from dr_lib.stages import stage
-from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens import Side, TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches
-from dr_lib.training.examples import training_examples
+from dr_lib.training.examples import Examples, training_examples
 from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import train
 from dr_lib.training.stage_settings import CrossEncoderTraining
@@ -125,5 +125,43 @@ def cross_encoder(
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
     batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
+    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
+    encoder.save(folder / "model")
+
+
+@stage(resumable=True)
+@on_processes
+def dialogue_cross_encoder(
+    folder: Path,
+    start: Path,
+    pairs: Path,
+    *,
+    training: CrossEncoderTraining,
+    context_length: int,
+    side: Side,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """`model/`: a cross-encoder trained to tell a context's response from random ones; `log.json`.
+
+    What DPR-PAQ's Table 3 compares its dual encoder with learns so from dialogues (Humeau et al. 2019).
+
+    Args:
+        folder: where to write.
+        start: the encoder it starts from.
+        pairs: contexts and responses (`queries/`, `passages/`, `examples/`), in the tokens of the start. A response is
+            never a wrong one of its own context: equal texts are one passage there.
+        training: how it is trained; `negatives` random responses beside the right one.
+        context_length, side: as in `response_pairs`.
+        dropout: None keeps what the start says.
+        seed: of head and training.
+    """
+    encoder = CrossEncoder.from_pretrained(
+        start, dropout=dropout, device=machine.device(), seed=seed, length=training.length, title=False
+    )
+    stores = (TokenStore.open(pairs / name) for name in ("queries", "passages"))
+    read = response_pairs(encoder, *stores, context_length=context_length, side=side)
+    sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
+    batches, module = PairBatches(read, Examples.open(pairs / "examples"), **sizes, seed=seed), Reranker(encoder, training)
     train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
     encoder.save(folder / "model")
