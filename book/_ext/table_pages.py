@@ -1,7 +1,7 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts, on some pages a prediction by the reader,
-and the figure that leads the page (class `dr-leading`). Code is folded, save that of lessons and of a step by
+Below the title and the question come the claims of the paper with their verdicts and the figure that leads the page (class
+`dr-leading`); where the reader predicts first, all of them stand below the prediction. Code is folded, save that of lessons and of a step by
 hand; the parameters, and what papermill put in their place, become one folded cell. Links lead to the notebook as it ran
 and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to
 Binder.
@@ -53,8 +53,8 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
         parts = [about, claims_html(entries), figure, card, links, *rest[1:]]
-        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and verdicts stay in view, values wait for an answer
-            parts = [asked[1], parts[1], prediction, asked[2], *parts[2:]]
+        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and badges would give the answer away
+            parts = [asked[1], prediction, asked[2], *parts[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
     notebook["cells"] = cells
     return notebook

@@ -46,11 +46,11 @@ def test_claims_and_the_leading_figure_come_behind_the_question():
     assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
 
 
-def test_claims_stand_above_a_prediction_and_every_result_below_it():
+def test_claims_and_every_result_stand_below_a_prediction():
     own = notebook()
     own["cells"][0]["source"] = "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
     top = arrange(own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>')["cells"][0]["source"]
-    order = ["**What is asked?**", "a &lt; b", "dr-predict", "The paper says.", "dr-leading", "links", "**In the records**"]
+    order = ["**What is asked?**", "dr-predict", "The paper says.", "a &lt; b", "dr-leading", "links", "**In the records**"]
     assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
 
 
