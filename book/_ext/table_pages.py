@@ -1,10 +1,10 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
 Below the title and the question come the claims of the paper with their verdicts and the figure that leads the page (class
-`dr-leading`); where the reader predicts first, all of them stand below the prediction. Code is folded, save that of lessons and of a step by
-hand; the parameters, and what papermill put in their place, become one folded cell. Links lead to the notebook as it ran
-and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to
-Binder.
+`dr-leading`), or the card that nothing is measured yet; where the reader predicts first, all of them stand below the
+prediction. Code is folded, save that of lessons and of a step by hand; the parameters, and what papermill put in their
+place, become one folded cell. Links lead to the notebook as it ran and to the paper's BibTeX; where `_config.yml` names a
+repository on GitHub, also to the source there, to Colab and to Binder.
 """
 
 import base64
@@ -49,7 +49,7 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        figure, card = _taken(cells, LEADING), _taken(cells, CARD, NOT_YET.data) if entries else ""
+        figure, card = _taken(cells, LEADING), _taken(cells, CARD, NOT_YET.data)
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
         parts = [about, claims_html(entries), figure, card, links, *rest[1:]]

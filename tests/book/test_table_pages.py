@@ -62,10 +62,11 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
 
 
-def test_where_nothing_is_measured_the_card_comes_to_the_top():
+@pytest.mark.parametrize("entries", [[ENTRY], []], ids=["claims", "no claim"])
+def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
-    cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
+    cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     left = cells[-1]["outputs"][0]["data"]["text/html"]
     assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "card on this page" in left
 
