@@ -71,6 +71,16 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "card on this page" in left
 
 
+def test_a_card_below_recorded_numbers_stays_where_it_is():
+    own = notebook()
+    own["cells"] += [
+        code("a.table()", html='<th scope="col">recorded</th>'),
+        code("b.table()", html='<div class="dr-card">x</div>'),
+    ]
+    cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
+    assert "dr-card" not in cells[0]["source"] and "dr-card" in cells[-1]["outputs"][0]["data"]["text/html"]
+
+
 def test_claims_have_their_badges_and_say_what_judged_them():
     html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}])
     assert html.count(">one seed</span>") == 3 and html.count(">stand-in</span>") == 3 and " leans held" in html
