@@ -406,7 +406,7 @@ class Cache:
     that is being built or was killed, `locks/` the locks.
 
     Args:
-        root: folder of the stages; default `places.cache_root() / "stages"`.
+        root: folder of the stages, a path or its name; default `places.cache_root() / "stages"`.
         announce: where one-line messages go (what is built, who is waited for).
 
     Attributes:
@@ -414,8 +414,8 @@ class Cache:
         stop_at: the second since 1970 after which it builds nothing; None: never. See `within`.
     """
 
-    def __init__(self, root: Path | None = None, announce: Callable[[str], None] = print):
-        self.root = root or places.cache_root() / "stages"
+    def __init__(self, root: Path | str | None = None, announce: Callable[[str], None] = print):
+        self.root = Path(root or places.cache_root() / "stages")
         self.announce = announce
         self.built: list[str] = []
         self.stop_at: float | None = None

@@ -10,6 +10,9 @@
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10`   the difference of two rows
     {older}`laptop`      the pages of which all records have an older recipe than that of their scale, with links
 
+    ```{pretraining-costs} methods/equal-budgets   a table of what pre-training took in the records of a study
+    ```
+
 Study, label and measure are those of the record; where none has them the build fails. A page is read again where a
 record of its studies has changed.
 """
@@ -20,13 +23,14 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.util.docutils import SphinxRole
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
 from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
+from dr_lib.report import named, recorded, table
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -143,6 +147,46 @@ class Older(SphinxRole):
         return links or [nodes.Text("none")], []
 
 
+def costs_html(study: str) -> str:
+    """What pre-training took in the records of a study, the quickest first: a table that says where and how it was timed."""
+    records = {label: [one for one in own if "pretrained" in one.training] for label, own in recorded(study).items()}
+    records = {label: own for label, own in records.items() if own}
+    logs = {label: [one.training["pretrained"] for one in own] for label, own in records.items()}
+    if "mlm" not in logs:
+        raise InputError(f"no recorded pre-training of {study!r}", where="{pretraining-costs}", fix="Name a study with masked LM.")
+    seconds = {label: [log["wall_seconds"] for log in own] for label, own in logs.items()}
+    rows = []
+    for label in sorted(seconds, key=lambda label: min(seconds[label])):
+        minutes = " and ".join(f"{one / 60:.0f}" for one in seconds[label])
+        times = " and ".join(f"{one / seconds['mlm'][0]:.1f}" for one in seconds[label])
+        rows.append([named(label), minutes, times, round(logs[label][0]["tokens_per_second"])])
+    every = [record for own in records.values() for record in own]
+    machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
+    threads, steps = (
+        sorted(found)
+        for found in ({one.machine["threads"] for one in every}, {log["steps"] for own in logs.values() for log in own})
+    )
+    caption = (
+        f"Wall time of pre-training in the records: {every[0].data['collection']['name']}, {every[0].scale} scale, "
+        f"{' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))} thread on {' and '.join(machines)}."
+        " Where a method has several seeds, a number for each; without what is made before training."
+    )
+    return table(["method", "minutes", "times masked LM", "tokens a second"], rows, caption=caption).data
+
+
+class Costs(SphinxDirective):
+    """The table."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Put it; the page then depends on the study's records."""
+        study = self.arguments[0]
+        for record in (one for own in recorded(study).values() for one in own):
+            self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
+        return [nodes.raw("", costs_html(study), format="html")]
+
+
 def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
     """All pages where a record has come or gone: which of them it concerns stands in no file that they depend on."""
     now = sorted(path.name for scale in SCALES for path in recorded_folder(scale).glob("*.json"))
@@ -157,4 +201,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
     app.add_role("older", Older())
+    app.add_directive("pretraining-costs", Costs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,10 +1,10 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts, on some pages a prediction by the reader,
-and the figure that leads the page (class `dr-leading`). Code is folded, save that of lessons and of a step by
-hand; the parameters, and what papermill put in their place, become one folded cell. Links lead to the notebook as it ran
-and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to
-Binder.
+Below the title and the question come the claims of the paper with their verdicts and the figure that leads the page (class
+`dr-leading`), or the card that nothing is measured yet; where the reader predicts first, all of them stand below the
+prediction. Code is folded, save that of lessons and of a step by hand; the parameters, and what papermill put in their
+place, become one folded cell. Links lead to the notebook as it ran and to the paper's BibTeX; where `_config.yml` names a
+repository on GitHub, also to the source there, to Colab and to Binder.
 """
 
 import base64
@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ QUESTION = re.compile(r"(\*\*[^*]+\?\*\*)\s+(.*)", re.DOTALL)
 """A page's question in bold, before the rest of its paragraph."""
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
+RECORDED = re.compile(r"<th [^>]*>recorded")
 SHOWN = 3
 """Claims in view; the others are folded."""
 
@@ -49,12 +51,12 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        figure, card = _taken(cells, LEADING), _taken(cells, CARD, NOT_YET.data) if entries else ""
+        figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
         parts = [about, claims_html(entries), figure, card, links, *rest[1:]]
-        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and verdicts stay in view, values wait for an answer
-            parts = [asked[1], parts[1], prediction, asked[2], *parts[2:]]
+        if prediction and (asked := QUESTION.fullmatch(about)):  # claims and badges would give the answer away
+            parts = [asked[1], prediction, asked[2], *parts[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])
     notebook["cells"] = cells
     return notebook
@@ -106,6 +108,16 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
                 output["data"]["text/html"] = shown.replace(part[0], instead, 1)
                 return part[0].replace("\n", "<br>")
     return ""
+
+
+def _before_records(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells above the first table that shows records: of a page that has some, what lacks them is no headline."""
+
+    def recorded(cell: Cell) -> bool:
+        outputs = ("".join(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", []))
+        return any(RECORDED.search(shown) for shown in outputs)
+
+    return [*takewhile(lambda cell: not recorded(cell), cells)]
 
 
 def claims_html(entries: Sequence[Entry]) -> str:

@@ -1,6 +1,6 @@
 """From records to what people see: tables, figures and models with their cards, readable in light and dark, without network."""
 
-from dr_lib.report.comparison import NOT_YET, Comparison, notice
+from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice
 from dr_lib.report.export import card, export
 from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, named, show, slopes, tick, training_curves
 from dr_lib.report.findings import Advice, advice, findings, next_steps

@@ -5,16 +5,29 @@ line reports that they ran, and where nothing is recorded a card gives the cost 
 """
 
 import html
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from IPython.display import HTML
 
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
-from dr_lib.lab import Record, answer, of_older_recipe
+from dr_lib.lab import Recipe, Record, answer, of_older_recipe
 from dr_lib.places import notebook_of
 from dr_lib.report.figures import Series, intervals, named, slopes
-from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable, recorded
+from dr_lib.report.measured import (
+    Pair,
+    Runs,
+    corrected_tests,
+    detectable,
+    differences,
+    laptop_steps,
+    mean_intervals,
+    method_of,
+    presentable,
+    recorded,
+    timed_on,
+    usual_seconds,
+)
 from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, per_cent, spell_data, table, verdict_badge
 from dr_lib.stages import spell_seconds
 
@@ -22,6 +35,11 @@ RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
 TIMED = "methods/equal-budgets"
 """Study of one run a method, whose times say what a run costs."""
+LISTED = 10
+"""Missing rows that a card names; of more it gives the number."""
+LAST = {"pretrained": "not fine-tuned", "retriever1": "", "retriever2": "retriever 2", "reranker": "re-ranker"}
+LAST |= {"distilled": "distilled"}
+"""Last stage of a run -> what a card calls it; the usual one goes without saying."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page says what it costs.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
@@ -65,12 +83,15 @@ class Comparison:
         other = self.paper and self.paper_measure != measure  # then every column names its own measure
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
-    def table(self, labels: Sequence[str], caption: str) -> HTML:
-        """One row per configuration, one column per source; below it a line on the smoke runs of this build.
+    def table(self, labels: Collection[str], caption: str, *, seeds: int = 1, nearest: str = "") -> HTML:
+        """One row per configuration, one column per source; below it lines on missing rows and the smoke runs of this build.
 
         Args:
-            labels: configurations in the order of the page; one without any value is still shown.
+            labels: configurations in the order of the page, or configuration -> recipe, for an estimate of what those
+                take that this build does not run; one without any value is still shown.
             caption: what the table shows; unit, interval and the data measured on are added to it.
+            seeds: how many each row would have, for the same estimate.
+            nearest: what is known where nothing is measured, as the function `nearest` says it.
         """
         columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in labels]}
         if self.paper:
@@ -91,7 +112,7 @@ class Comparison:
         about = " ".join(filter(None, [caption, unit, *data]))
         rows = list(zip(*columns.values(), strict=True))
         parts = [table(list(columns), rows, caption=about)] if len(columns) > 1 else []
-        parts.append(notice(self.study, self.runs, self._built, len(labels), caption))
+        parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
         return HTML("".join(part.data for part in parts))
 
     def _age(self) -> list[str]:
@@ -196,18 +217,39 @@ def _pair(pair: PairResult, word: str) -> str:
     return f'<span class="pair">{said}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
 
 
-def notice(study: str, runs: Runs, live: Runs, number: int, caption: str = "", *, trained: bool = True) -> HTML:
-    """What a page shows in place of numbers: a card where nothing is measured, a folded line where smoke runs were made.
+def notice(
+    study: str,
+    runs: Runs,
+    live: Runs,
+    rows: Collection[str],
+    caption: str = "",
+    *,
+    seeds: int = 1,
+    trained: bool = True,
+    nearest: str = "",
+) -> HTML:
+    """What a page shows in place of numbers: a card where nothing is measured, folded lines on missing rows and smoke runs.
 
     Args:
         study: its name.
         runs: what the page shows.
         live: runs of this machine, shown or not.
-        number: of configurations.
+        rows: the configurations, or configuration -> recipe: what a row takes that no run of this machine has.
         caption: what would be shown.
+        seeds: how many each row would have.
         trained: False where nothing is, so that it takes no more than a few minutes.
+        nearest: what is known instead, as `nearest` says it; for the card.
     """
-    parts = [] if presentable(runs) else [_not_measured(study, number, caption, trained)]
+    runs, parts = presentable(runs), []
+    missing = [row for row in rows if row not in runs]
+    if missing:
+        given = rows if isinstance(rows, Mapping) else {}
+        recipes = {label: recipe.portable() for label, recipe in given.items() if isinstance(recipe, Recipe)}
+        recipes |= {label: own[0].recipe for label, own in live.items() if own}
+        cost = "Nothing is trained: a few minutes on two processor cores."
+        if trained:
+            cost = _cost({row: laptop_steps(recipes[row]) if row in recipes else None for row in missing}, seeds)
+        parts.append(_not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs))
     if live and not presentable(live):
         parts.append(_smoke_line([record for own in live.values() for record in own]))
     return HTML("".join(part.data for part in parts))
@@ -225,18 +267,78 @@ def _smoke_line(records: Sequence[Record]) -> HTML:
     return folded(f"This build made {runs} at smoke scale in {spell_seconds(sum(stages.values()))}.", HTML(words))
 
 
-def _not_measured(study: str, number: int, caption: str, trained: bool = True) -> HTML:
-    """A card in place of numbers: what measuring so many configurations costs, and the command that does it."""
-    cost = "Nothing is trained: a few minutes on two processor cores."
-    if trained:
-        seconds = [sum(record.seconds.values()) for records in recorded(TIMED).values() for record in records]
-        each = f", about {spell_seconds(median(seconds))} each on two processor cores" if seconds else ""
-        cost = f"{number} configuration{'s' if number != 1 else ''}{each}; shared stages are made once."
+def _not_measured(study: str, missing: Sequence[str], number: int, caption: str, cost: str, nearest: str, *, whole: bool) -> HTML:
+    """What is not measured, what it takes, and the command: a card where that is all, else a folded line."""
     command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb -f notebooks/scales/laptop.yaml"
     if study.startswith("your_corpus/"):
         cost, command = "At most half an hour on two processor cores.", ".venv/bin/dr-lib try FOLDER"
-    words = f"<strong>Not measured yet.</strong> {html.escape(f'{caption} {cost}')}"
-    return HTML(f'<div class="dr-card"><p>{words}</p><pre>{html.escape(command)}</pre></div>')
+    labels = [named(label) for label in missing]
+    listed = "; ".join(labels[:LISTED]) + (f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else "")
+    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{html.escape(command)}</pre>"
+    if not whole:
+        return folded(f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}"))
+    rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
+    title = f"<strong>Not measured yet.</strong> {html.escape(caption)}"
+    return HTML(f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>')
+
+
+def _cost(recipes: Mapping[str, Mapping[str, Any] | None], seeds: int = 1) -> str:
+    """What rows take by recorded runs of their methods, and whether there are rows of which no record tells.
+
+    Args:
+        recipes: row -> its recipe at the scale "laptop", None where it is not known.
+        seeds: runs of each row.
+    """
+    times: dict[str, list[float]] = {}
+    unknown = []
+    for row, recipe in recipes.items():
+        seconds, older = usual_seconds(recipe) if recipe else (None, False)
+        if seconds is None:
+            unknown.append(row)
+        else:
+            times.setdefault(_in_short(recipe) + ", of an older, shorter recipe" * older, []).append(seconds)
+    rest = f"How long {'the others' if times else 'they'} take is not known: no record is of their method and last stage."
+    if not times:
+        return rest
+    each = "; ".join(f"{name} {_spell_range(seconds)}" for name, seconds in times.items())
+    runs, whole = seeds * (len(recipes) - len(unknown)), seeds * sum(map(sum, times.values()))
+    told = f"By the records (laptop scale, {timed_on()}) a run takes: {each}."
+    if runs > 1:
+        told += f" Together {spell_seconds(whole)} at most for {runs} runs: stages that they share are made once."
+    return f"{told} {rest}" if unknown else told
+
+
+def _in_short(recipe: Mapping[str, Any]) -> str:
+    """Method and last stage in words: ``SimLM, retriever2``."""
+    name, *last = method_of(recipe)
+    return ", ".join([named(name), *(LAST[one] for one in last if LAST[one])])
+
+
+def _spell_range(seconds: Sequence[float]) -> str:
+    """One duration, or the shortest and the longest, for a run each."""
+    low, high = (spell_seconds(one(seconds)) for one in (min, max))
+    return f"{low if low == high else f'{low} to {high}'}{' each' * (len(seconds) > 1)}"
+
+
+def nearest(study: str, measure: str, about: str) -> str:
+    """What the records of another study say, as a sentence of safe HTML; empty where it has none.
+
+    Args:
+        study: its name.
+        measure: e.g. "MRR@10".
+        about: what these are records of, such as "ten methods at equal steps".
+    """
+    runs = {label: own for label, own in recorded(study).items() if measure in own[0].means}
+    means = {label: 100 * sum(record.means[measure] for record in own) / len(own) for label, own in runs.items()}
+    order = sorted(means, key=lambda label: -means[label])
+    values = "; ".join(f"{html.escape(named(label))} {means[label]:.1f}" for label in order)
+    if not values:
+        return ""
+    older = "; an older recipe" * of_older_recipe([record for own in runs.values() for record in own])
+    where = f"<code>{html.escape(notebook_of(study) or study)}</code>, {html.escape(spell_data(runs))}{older}"
+    return (
+        f"<strong>The nearest records</strong> are of {html.escape(about)} ({where}). {html.escape(measure)} in percent: {values}."
+    )
 
 
 def _printed(values: Sequence[float | None]) -> list[Cell]:

@@ -5,6 +5,8 @@ The one place where a record becomes a number; tables and figures only show what
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from dr_lib.evaluation import (
     smallest_detectable_difference,
 )
 from dr_lib.evaluation.statistics import aligned, bootstrap_means, crossing, interval_of
-from dr_lib.lab import SCALES, Record, load_records, recorded_folder
+from dr_lib.files import read_json
+from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
 from dr_lib.lab.records import grouped
 
 Runs = Mapping[str, Sequence[Record]]
@@ -74,6 +77,67 @@ def recorded_collections() -> list[dict[str, Any]]:
         own |= {name: value for name, value in data.items() if value is not None}
         own["studies"].add(record.study)
     return [*found.values()]
+
+
+def method_of(recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the cost of a run hangs on: the pre-training method and the last stage; BM25 and given encoders train nothing."""
+    if (recipe.get("evaluation") or {}).get("kind") == "bm25":
+        return ("BM25",)
+    return (name,) if (name := recipe.get("retriever")) else (recipe["objective"]["name"], recipe.get("final") or "retriever1")
+
+
+def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """What a run of the scale "laptop" takes, all its stages included, by the book's records of the same method.
+
+    Args:
+        recipe: of the run, as `Recipe.portable` gives it, with the number of steps that pre-training has at that scale.
+
+    Returns:
+        Wall seconds, pre-training by its share of steps, as the median of the records; None where there is none. And
+        whether they are of an older, shorter recipe, because today's has none.
+    """
+    alike = [one for one in _timed_runs() if method_of(one["recipe"]) == method_of(recipe)]
+    of_today = [one for one in alike if _length(one["recipe"]) == _length(_at_laptop())]
+    seconds = []
+    for one in of_today or alike:
+        whole, own = sum(one["seconds"].values()), one["seconds"].get("pretrained", 0.0)
+        steps = (one["training"].get("pretrained") or {}).get("steps")
+        seconds.append(whole - own + own * (recipe["pretraining"]["steps"] / steps if steps else 1.0))
+    return (median(seconds) if seconds else None), not of_today and len(method_of(recipe)) > 1
+
+
+def laptop_steps(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recipe of the scale "smoke" with as many steps of pre-training as it has at the scale "laptop"; others as they are."""
+    smoke = recipe_at("smoke").portable()
+    if _length(recipe) != _length(smoke):
+        return recipe
+    steps = recipe["pretraining"]["steps"] * _at_laptop()["pretraining"]["steps"] / smoke["pretraining"]["steps"]
+    return {**recipe, "pretraining": {**recipe["pretraining"], "steps": round(steps)}}
+
+
+@cache
+def _at_laptop() -> dict[str, Any]:
+    return recipe_at("laptop").portable()
+
+
+def _length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """What tells recipes of today from older ones, as `lab.of_older_recipe` has it."""
+    return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
+
+
+@cache
+def _timed_runs() -> list[dict[str, Any]]:
+    """All records of the scale "laptop" that hold times of every training, as plain values: to unpack their scores takes long."""
+    records = [read_json(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
+    return [one for one in records if one["seconds"] and (one["training"] or method_of(one["recipe"])[-1] != "retriever1")]
+
+
+def timed_on() -> str:
+    """The machines that these times are of, in words."""
+    threads = sorted({one["machine"]["threads"] for one in _timed_runs()})
+    cores = sorted({one["machine"]["cores"] for one in _timed_runs()})
+    spell = [" or ".join(map(str, own)) + f" {word}{'s' * (own != [1])}" for own, word in ((threads, "thread"), (cores, "core"))]
+    return "{} on a machine of {}".format(*spell)
 
 
 def presentable(runs: Runs) -> Runs:

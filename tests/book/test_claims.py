@@ -142,6 +142,14 @@ def test_a_page_that_is_written_is_planned_no_longer():
     assert [page for page in PLANNED["pages"] if Path(ROOT / f"{page}.ipynb").is_file()] == []
 
 
+def test_masked_terms_lead_with_records_and_fold_what_a_smoke_build_draws():
+    cells = read_json(ROOT / "notebooks" / "cdmae" / "fig2_fig3_masked_terms.ipynb")["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    drawn = [source for source in code if "report.show(" in source]
+    assert len(drawn) == 2 and all("drawn_here(report.show(" in source and "leading" not in source for source in drawn)
+    assert next(i for i, one in enumerate(code) if "report.recorded(" in one) < code.index(drawn[0])
+
+
 def test_no_page_gives_a_verdict_of_a_smoke_run():
     """The badge of a verdict is a record's or a larger run's."""
     for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import measured_numbers
 import pytest
 from check_pages import ROOT, expected_pages
-from measured_numbers import measured, printed, seeds, trained_rows
+from measured_numbers import costs_html, measured, printed, seeds, trained_rows
 
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import recipe_at
-from dr_lib.report import recorded
+from dr_lib.report import named, recorded
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
 # A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3 [23.6, 29.0]".
@@ -55,6 +55,18 @@ def test_a_cell_without_a_record_is_refused(cell):
 def test_one_of_several_collections_must_be_named():
     with pytest.raises(InputError, match="several collections"):
         measured("evaluation/zero-shot; BM25; nDCG@10")
+
+
+def test_costs_are_those_of_the_records_with_machine_and_threads():
+    html, runs = costs_html("methods/equal-budgets"), recorded("methods/equal-budgets")
+    seconds = {
+        label: own[0].training["pretrained"]["wall_seconds"] for label, own in runs.items() if own[0].training.get("pretrained")
+    }
+    for label, own in seconds.items():
+        assert re.search(f"<td>{re.escape(named(label))}</td><td[^>]*>{own / 60:.0f}( and|<)", html)
+    assert "1 thread on" in html and runs["mlm"][0].machine["cpu"] in html and html.count("<tr>") == len(seconds) + 1
+    with pytest.raises(InputError):
+        costs_html("evaluation/graded-none")
 
 
 def test_every_cell_on_a_page_has_a_record():

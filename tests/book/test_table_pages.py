@@ -46,11 +46,11 @@ def test_claims_and_the_leading_figure_come_behind_the_question():
     assert cells[-1]["outputs"][0]["data"]["text/html"] == '<div class="dr-figure"><img></div>'
 
 
-def test_claims_stand_above_a_prediction_and_every_result_below_it():
+def test_claims_and_every_result_stand_below_a_prediction():
     own = notebook()
     own["cells"][0]["source"] = "# Table\n\n**What is asked?** The paper says.\n\n**In the records** something."
     top = arrange(own, "notebooks/simlm/x", [ENTRY], "<p>links</p>", '<div class="dr-predict"></div>')["cells"][0]["source"]
-    order = ["**What is asked?**", "a &lt; b", "dr-predict", "The paper says.", "dr-leading", "links", "**In the records**"]
+    order = ["**What is asked?**", "dr-predict", "The paper says.", "a &lt; b", "dr-leading", "links", "**In the records**"]
     assert [top.index(part) for part in order] == sorted(top.index(part) for part in order)
 
 
@@ -62,12 +62,23 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
 
 
-def test_where_nothing_is_measured_the_card_comes_to_the_top():
+@pytest.mark.parametrize("entries", [[ENTRY], []], ids=["claims", "no claim"])
+def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
-    cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
+    cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     left = cells[-1]["outputs"][0]["data"]["text/html"]
     assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "card on this page" in left
+
+
+def test_a_card_below_recorded_numbers_stays_where_it_is():
+    own = notebook()
+    own["cells"] += [
+        code("a.table()", html='<th scope="col">recorded</th>'),
+        code("b.table()", html='<div class="dr-card">x</div>'),
+    ]
+    cells = arrange(own, "notebooks/simlm/x", [ENTRY])["cells"]
+    assert "dr-card" not in cells[0]["source"] and "dr-card" in cells[-1]["outputs"][0]["data"]["text/html"]
 
 
 def test_claims_have_their_badges_and_say_what_judged_them():

@@ -30,7 +30,7 @@ def record():
             "keys": {"pretrained": label, "vectors": "shared"},
             "seconds": {"pretrained": 60.0, "vectors": 30.0},
             "training": {},
-            "recipe": {"base": "embedded", "final": "retriever1"},
+            "recipe": {"base": "embedded", "final": "retriever1", "objective": {"name": "mlm"}, "pretraining": {"steps": 2000}},
         }
         one = SimpleNamespace(**(facts | more))
         one.per_query = one.measured.per_query

@@ -1,6 +1,7 @@
 """What `pretrain` writes opens elsewhere with the same weights, and pre-training goes on from it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dr_lib.report import pretrain
 from dr_lib.stages import TimeIsUpError
 
 TEXT = "Masked words of a passage"
+MASTER = r"master: first .*continuation model \(.*; then pre-training \(\d+ \w+\)\. About"
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +98,22 @@ def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path)
     ours, theirs = (load_file(one / "model.safetensors") for one in (out, unbroken))
     for name, tensor in ours.items():
         torch.testing.assert_close(theirs[name], tensor)
+
+
+def test_the_first_line_says_what_is_trained_besides_and_how_long(recipe, tmp_path):
+    folder = tmp_path / "mine"  # MASTER's question generator learns from labelled queries
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq\t0\t1\n")
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "which words are masked"}) + "\n")
+    for method, said in (("retromae", r"retromae: pre-training \(\d+ s\)\. About \d+ s in all"), ("master", MASTER)):
+        lines = []
+        with pytest.raises(TimeIsUpError):
+            cache = Cache(tmp_path / method, announce=lines.append)
+            pretrain(recipe.with_(objective=method), tmp_path / "out", minutes=0, cache=cache)
+        assert re.match(said, lines[0]), lines
+    pretrain(recipe, tmp_path / "out", cache=quiet(tmp_path / "done"))
+    pretrain(recipe, tmp_path / "out", cache=Cache(tmp_path / "done", announce=lines.append))
+    assert len(lines) == 1, "nothing is left to do"
 
 
 def test_a_folder_with_other_things_is_left_alone(recipe, tmp_path):

@@ -32,6 +32,11 @@ class Settings(BaseModel):
     unkeyed: ClassVar = frozenset({"speed"})
 
 
+def test_a_cache_takes_the_name_of_its_folder(tmp_path):
+    one = words("a name of a folder")
+    assert Cache(str(tmp_path / "stages"), announce=lambda line: None).get(one) == Cache(tmp_path / "stages").folder(one)
+
+
 @stage()
 def words(folder, text):
     (folder / "words.json").write_text(json.dumps(text.split()))
