@@ -1,6 +1,6 @@
 """What share of the test queries repeats the wording of training queries, for the page "Your corpus".
 
-    python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval pydocs --save FILE]
+python benchmarks/wordings.py [--collections medquad squad scifact reddit-retrieval pydocs --save FILE]
 """
 
 import argparse

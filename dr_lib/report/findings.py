@@ -50,13 +50,7 @@ class Advice(NamedTuple):
 
 
 def advice(
-    runs: Runs,
-    measure: str,
-    *,
-    generated: bool,
-    pairs: Sequence[Pair] = (),
-    unfinished: str = "",
-    templated: float = 0.0,
+    runs: Runs, measure: str, *, generated: bool, pairs: Sequence[Pair] = (), unfinished: str = "", templated: float = 0.0
 ) -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
@@ -99,7 +93,8 @@ def advice(
             text = (
                 f"<strong>On queries of the same wordings, use {name} ({against}, secured).</strong> {100 * templated:.0f} % of the"
                 " test queries repeat the wording of training queries with other names in it, and a retriever learns such"
-                f" wordings by heart. Freely worded queries are untested: judge {JUDGED}, and until then show {told[beside]} beside it."
+                f" wordings by heart. Freely worded queries are untested: judge {JUDGED}, and until then show"
+                f" {told[beside]} beside it."
             )
         text += f" Not told apart from it: {', '.join(told[label] for label in rivals)}." if rivals else ""
     else:

@@ -38,7 +38,7 @@ LONGEST = 60.0  # seconds to wait for anything
 SERVER_ERROR = -32000  # DevTools: what was asked has gone, such as the page, or is not there yet
 
 
-class PageLeft(RuntimeError):
+class PageLeftError(RuntimeError):
     """The page that was asked has been left for another one before it answered."""
 
 
@@ -82,7 +82,7 @@ class Browser:
         while (answer := self._next(time.monotonic() + LONGEST)).get("id") != self._number:
             self._note(answer)
         if "error" in answer:
-            error = PageLeft if answer["error"].get("code") == SERVER_ERROR else RuntimeError
+            error = PageLeftError if answer["error"].get("code") == SERVER_ERROR else RuntimeError
             raise error(f"{method}: {answer['error']['message']}")
         return answer["result"]
 
@@ -136,7 +136,7 @@ class Browser:
     def _holds(self, expression: str) -> bool:
         try:
             return self.run(f"Promise.resolve({expression}).then(Boolean)")
-        except PageLeft:
+        except PageLeftError:
             return False
 
     def type(self, text: str) -> None:
@@ -148,7 +148,7 @@ class Browser:
         code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & 2 else key))
         told = {"key": " " if key == "Space" else key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
         told |= {"code": key if key in KEYS else f"Key{key.upper()}"}
-        with suppress(PageLeft):  # a key that opens another page
+        with suppress(PageLeftError):  # a key that opens another page
             self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **told)
             self.send("Input.dispatchKeyEvent", type="keyUp", **told)
 

@@ -1,8 +1,7 @@
 """The browser of the tests waits through a change of the page, and only there."""
 
 import pytest
-
-from browser import PageLeft, needs_chromium, opened
+from browser import PageLeftError, needs_chromium, opened
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def test_what_is_waited_for_may_hold_in_the_next_page(leaving, tmp_path):
     never = "new Promise(() => {})"  # the first page is certain to be left before it answers
     with opened(tmp_path / "profile") as browser:
         browser.visit(leaving)
-        with pytest.raises(PageLeft):
+        with pytest.raises(PageLeftError):
             browser.run(never)
         browser.visit(leaving)
         browser.wait(f"location.pathname.endsWith('second.html') ? document.querySelector('p') : {never}")

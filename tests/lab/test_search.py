@@ -226,5 +226,5 @@ def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, her
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
     assert lab.open_models(here / "both") == (models, None)
     shutil.rmtree(models["query-encoder"])
-    with pytest.raises(InputError, match="no folder with modules.json, dense"):
+    with pytest.raises(InputError, match=r"no folder with modules\.json, dense"):
         lab.open_models(here / "both")
