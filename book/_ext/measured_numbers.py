@@ -30,7 +30,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
 from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
-from dr_lib.report import named, recorded, table
+from dr_lib.report import data_named, named, recorded, table
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -167,7 +167,7 @@ def costs_html(study: str) -> str:
         for found in ({one.machine["threads"] for one in every}, {log["steps"] for own in logs.values() for log in own})
     )
     caption = (
-        f"Wall time of pre-training in the records: {every[0].data['collection']['name']}, {every[0].scale} scale, "
+        f"Wall time of pre-training in the records: {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale, "
         f"{' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))} thread on {' and '.join(machines)}."
         " Where a method has several seeds, a number for each; without what is made before training."
     )

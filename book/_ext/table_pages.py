@@ -22,7 +22,7 @@ from predictions import QUESTIONS, judged, load_questions, prediction_html, spel
 from sphinx.application import Sphinx
 
 from dr_lib import places
-from dr_lib.report import NOT_YET, per_cent, verdict_badge
+from dr_lib.report import NOT_YET, data_named, leaning, per_cent, verdict_badge
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -131,7 +131,11 @@ def claims_html(entries: Sequence[Entry]) -> str:
     data = {name: None for entry in decided for name in _listed(entry["collection"])}
     seeds = sorted({entry["fewest_seeds"] for entry in decided})
     from_one_to = f"{seeds[0]} to " if len(seeds) > 1 else ""
-    line = f"Judged on {', '.join(data)}, {decided[0]['scale']} scale, {from_one_to}{spell_seeds(seeds[-1])}" if decided else ""
+    line = (
+        f"Judged on {', '.join(map(data_named, data))}, {decided[0]['scale']} scale, {from_one_to}{spell_seeds(seeds[-1])}"
+        if decided
+        else ""
+    )
     parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]
     if len(items) > SHOWN:
         more = f"<summary>{len(items) - SHOWN} more</summary><ul>{''.join(items[SHOWN:])}</ul>"
@@ -147,7 +151,7 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
 def _claim(entry: Entry, source: bool, paper: bool) -> str:
     """A claim with its badge, of one seed also which way it leans; on request with its source and the paper's name."""
     badge = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
-    leans = f" leans {html.escape(entry['leans'])}" if entry["state"] == "one seed" else ""
+    leans = f" {html.escape(leaning(entry['leans']))}" if entry["state"] == "one seed" else ""
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
     about = f" <small>({html.escape(where)})</small>" if source or paper else ""
     return f"<li>{html.escape(per_cent(entry['statement']))}{about} <span>{badge}{leans}</span></li>"

@@ -28,7 +28,19 @@ from dr_lib.report.measured import (
     timed_on,
     usual_seconds,
 )
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, per_cent, spell_data, table, verdict_badge
+from dr_lib.report.tables import (
+    Cell,
+    Markup,
+    folded,
+    interval_cell,
+    leaning,
+    link,
+    minus,
+    per_cent,
+    spell_data,
+    table,
+    verdict_badge,
+)
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -199,8 +211,8 @@ class Comparison:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
             statement = Markup(f"{html.escape(per_cent(claim.statement))}<br><code>{html.escape(claim.id)}</code>")
-            word = "leans " if found.state == "one seed" else ""  # of one seed no pair is decided either
-            pairs = Markup("<br>".join(_pair(pair, word) for pair in found.pairs)) if found.pairs else None
+            said = leaning if found.state == "one seed" else str  # of one seed no pair is decided either
+            pairs = Markup("<br>".join(_pair(pair, said(pair.state)) for pair in found.pairs)) if found.pairs else None
             data = f"Measured: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [per_cent(found.note), data, lacks and f"Stand-in: {lacks}"]))
@@ -209,12 +221,12 @@ class Comparison:
         return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
 
 
-def _pair(pair: PairResult, word: str) -> str:
-    """One pair with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``."""
+def _pair(pair: PairResult, state: str) -> str:
+    """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``."""
     times, unit = unit_of(pair.measure)
     mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
     amount, said = f" {unit}" if times == 1 else "", html.escape(per_cent(pair.said))
-    return f'<span class="pair">{said}: {mean} [{low}, {high}]{amount}, {word}{html.escape(pair.state)}</span>'
+    return f'<span class="pair">{said}: {minus(f"{mean} [{low}, {high}]")}{amount}, {html.escape(state)}</span>'
 
 
 def notice(

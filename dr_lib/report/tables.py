@@ -32,6 +32,36 @@ NARROWEST, GAP = 30, "  "
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
+"""A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to it."""
+DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA Medical", "scifact": "SciFact"}
+DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL, sample"}
+DATA |= {"dbpedia-mini": "DBpedia-Entity, sample", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
+DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "Schema-Guided Dialogue", "msmarco-passage": "MS MARCO"}
+DATA |= {"glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
+"""What a page calls a collection in place of the name that it is loaded by."""
+
+
+def data_named(name: str) -> str:
+    """A collection as a page shows it; one's own keeps its name.
+
+    Example:
+        >>> data_named("trecdl-mini"), data_named("my-folder")
+        ('TREC DL, sample', 'my-folder')
+    """
+    return DATA.get(name, name)
+
+
+def minus(text: str) -> str:
+    """Text or HTML in which hyphens before numbers are minus signs.
+
+    Example:
+        >>> minus("-1.3 [-2.0, +0.4], 2-4, bm25-3").replace("\N{MINUS SIGN}", "~")
+        '~1.3 [~2.0, +0.4], 2-4, bm25-3'
+    """
+    return HYPHEN.sub("\N{MINUS SIGN}", text)
+
+
 @dataclass(frozen=True)
 class Markup:
     """A cell that is already safe HTML (a link, a badge, a value with its interval), set as a number or as text."""
@@ -92,6 +122,16 @@ def verdict_badge(state: str, stand_in: bool = False) -> Markup:
     return Markup(badge(state).html + (" " + badge("stand-in").html if stand_in else ""))
 
 
+def leaning(state: str) -> str:
+    """The state that runs of one seed would have with another like it, in words.
+
+    Example:
+        >>> leaning("held"), leaning("inconclusive")
+        ('leans held', 'leans to neither side')
+    """
+    return "leans to neither side" if state == "inconclusive" else f"leans {state}"
+
+
 def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     """A value with its interval as safe text.
 
@@ -101,11 +141,11 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     """
     form = f"{{:{'+' if sign else ''}.{digits}f}}"
     values = (round(value, digits) + 0.0 for value in (interval.mean, interval.low, interval.high))  # no "-0.0"
-    return "{} [{}, {}]".format(*map(form.format, values))
+    return minus("{} [{}, {}]".format(*map(form.format, values)))
 
 
 def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
-    """The data that some runs were measured on, in words: ``squad, 20,958 passages, 10,534 queries, laptop scale``.
+    """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries, laptop scale``.
 
     Runs on different data are named one after the other; without any run the text is empty.
     """
@@ -113,7 +153,7 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     for record in (record for own in runs.values() for record in own):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        told.append(f"{collection['name']}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
+        told.append(f"{data_named(collection['name'])}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
     return "; ".join(dict.fromkeys(told))
 
 
@@ -130,10 +170,10 @@ def _cell(value: Cell, digits: int) -> str:
     if value is None:
         return '<td class="empty">&ndash;</td>'
     if isinstance(value, Markup):
-        return f'<td class="number">{value.html}</td>' if value.number else f"<td>{value.html}</td>"
+        return f'<td class="number">{minus(value.html)}</td>' if value.number else f"<td>{value.html}</td>"
     if isinstance(value, bool | str):
         return f"<td>{soft(str(value))}</td>"
-    return f'<td class="number">{value:,}</td>' if isinstance(value, int) else f'<td class="number">{value:.{digits}f}</td>'
+    return f'<td class="number">{minus(f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}")}</td>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1) -> HTML:

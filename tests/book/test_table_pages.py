@@ -84,7 +84,7 @@ def test_a_card_below_recorded_numbers_stays_where_it_is():
 def test_claims_have_their_badges_and_say_what_judged_them():
     html = claims_html([ENTRY, ENTRY | {"state": "not run", "scale": None}, ENTRY, ENTRY | {"fewest_seeds": 2}])
     assert html.count(">one seed</span>") == 3 and html.count(">stand-in</span>") == 3 and " leans held" in html
-    assert "<summary>1 more</summary>" in html and "Judged on squad, laptop scale, 1 to 2 seeds." in html
+    assert "<summary>1 more</summary>" in html and "Judged on SQuAD, laptop scale, 1 to 2 seeds." in html
     assert "<small>" not in html and claims_html([]) == ""
     of_two = claims_html([ENTRY, ENTRY | {"paper": "dpr_paq"}])
     assert "<small>(SimLM, Table 7)</small>" in of_two and "<small>(DPR-PAQ, Table 7)</small>" in of_two
@@ -108,7 +108,7 @@ def test_links_lead_into_a_repository_only_where_there_is_one():
 def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     table = (
         '<div class="dr-table"><table><caption>50 % &amp; more</caption><tr><th>a, b</th><th class="number">MRR</th></tr>'
-        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[1.0, 2.0]</span></td></tr>'
+        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[−1.0, 2.0]</span></td></tr>'
         '<tr><td>say "y"</td><td>&ndash;</td></tr></table></div><pre></pre>'
     )
     show = "const one = document.querySelector('table');"
@@ -116,8 +116,8 @@ def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     (tmp_path / "page.html").write_text(f"<meta charset=utf-8><script>{SCRIPT.read_text()}</script>{table}<script>{show}</script>")
     page = visit(tmp_path / "page.html", tmp_path / "profile", "--dump-dom").stdout
     shown = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)[1].replace("&amp;", "&").replace("\r", "")
-    assert shown.startswith('"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,1.0,2.0\n"say ""y""",,,\n\\begin{table}')
-    assert "\\caption{50 \\% \\& more}" in shown and "  x\\_1 & 1.5 {\\small [1.0, 2.0]} \\\\\n" in shown
+    assert shown.startswith('"a, b",MRR,"MRR, low","MRR, high"\nx_1,1.5,-1.0,2.0\n"say ""y""",,,\n\\begin{table}')
+    assert "\\caption{50 \\% \\& more}" in shown and "  x\\_1 & 1.5 {\\small [-1.0, 2.0]} \\\\\n" in shown
     assert page.count('aria-label="Save this table as') == 2
 
 

@@ -82,7 +82,7 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
 def test_records_decide_where_there_are_some(runs, record):
     other = {"ahead": [record("ahead", np.zeros(60))], "BM25": [record("BM25", np.ones(60))]}
     known = compared(runs, records=other)
-    assert known.source == "recorded" and "-100.0" in known.differences([("ahead", "BM25")], "x").data
+    assert known.source == "recorded" and "\N{MINUS SIGN}100.0" in known.differences([("ahead", "BM25")], "x").data
 
 
 def test_smoke_runs_show_no_number_and_one_folded_line(smoke):

@@ -10,6 +10,9 @@ from dr_lib.lab import BaseRecipe, Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+STUDIES = [path for path in NOTEBOOKS if "lab.Study(" in path.read_text() or "lab.zero_shot(" in path.read_text()]
+TOOLS = ("pretrain", "bakeoff", "reference_curves")  # pages of a command, a game and other pages' curves
+TABLES = [path for path in STUDIES if path.stem not in TOOLS]
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "lessons"]
 FILES = sorted((ROOT / "notebooks" / "scales").glob("*.yaml"))
 BASES = [path for path in FILES if path.stem.startswith("base-")]
@@ -51,6 +54,19 @@ def test_notebook_begins_with_its_title(path):
 def test_notebook_lays_its_recipe_over_its_scale(path):
     """Else a few keys given by hand would drop all others of the scale, down to the papers' number of steps."""
     assert "lab.Recipe(" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_page_that_runs_a_study_shows_one_step_by_hand(path):
+    if path.stem in (
+        "reference_curves",
+        "your_corpus",
+        "traps",
+    ):  # curves of another page's runs; one's own text; nothing but steps
+        return
+    cells = nbformat.read(path, as_version=4).cells
+    headings = [i for i, cell in enumerate(cells) if cell.cell_type == "markdown" and "by hand" in cell.source.split("\n\n")[0]]
+    assert headings and cells[headings[0] + 1].cell_type == "code"
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
