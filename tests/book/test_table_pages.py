@@ -108,7 +108,7 @@ def test_links_lead_into_a_repository_only_where_there_is_one():
 def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
     table = (
         '<div class="dr-table"><table><caption>50 % &amp; more</caption><tr><th>a, b</th><th class="number">MRR</th></tr>'
-        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[−1.0, 2.0]</span></td></tr>'
+        '<tr><td>x_1</td><td class="number"><b>1.5</b> <span>[\u22121.0, 2.0]</span></td></tr>'
         '<tr><td>say "y"</td><td>&ndash;</td></tr></table></div><pre></pre>'
     )
     show = "const one = document.querySelector('table');"
