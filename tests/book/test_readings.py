@@ -40,6 +40,10 @@ SAID = {
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
     ],
+    "simlm/table01_language_models": [
+        [f"simlm/table01; BERT; {kind}; glue-mrpc" for kind in ("actual", "accuracy")],
+        *([f"simlm/table01; {row}; glue-mrpc" for row in ("BERT; actual", f"{one}; accuracy")] for one in ("RoBERTa", "ELECTRA")),
+    ],
     "simlm/fig3_steps": [
         [f"simlm/figure03; {row}; MRR@10" for row in ("SimLM, 2,000 steps", "MLM, 2,000 steps", "no pre-training")]
     ],
