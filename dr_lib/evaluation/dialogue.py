@@ -3,7 +3,8 @@
 Each context is compared with its own candidates only (20 in ConvAI2, 100 in DSTC7, 10 in Ubuntu v2), so values of sets
 with different numbers of candidates do not compare. Rules: a wrong candidate with the score of the right one counts as
 above it, so equal vectors score the worst rank; a candidate with the very text of the right one is right, too. Contexts
-are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). Page of the book: ideas/evaluation.
+are cut at their beginning (DPR-PAQ, section 3.3: 256 tokens). A dual encoder ranks, or a cross-encoder, which that table
+copies from Humeau et al. 2019. Page of the book: ideas/evaluation.
 """
 
 from pathlib import Path
@@ -24,7 +25,7 @@ from dr_lib.training import machine
 
 
 class DialogueSettings(Settings):
-    """Rank each dialogue's own candidates with the retriever (DPR-PAQ, Table 3).
+    """Rank each dialogue's own candidates with the retriever or a cross-encoder (DPR-PAQ, Table 3).
 
     Args:
         folder: as `collections.load_candidates` takes it, such as "topical-chat".

@@ -221,7 +221,8 @@ class RedditPairsSettings(Settings):
     Args:
         file: a file of posts and comments, or its name under DR_DATA; None pairs the titles of the collection's own
             passages with their bodies.
-        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3: Reddit, then dialogues).
+        first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3: Reddit, then dialogues); a
+            cross-encoder of dialogues starts from the encoder that learned them.
         limit: rows to draw from each file; None takes all.
     """
 
@@ -256,7 +257,8 @@ class EvaluationSettings(Settings):
     Args:
         kind: "search" by the recipe's last retriever or re-ranker; "bm25" in its place, the baseline of every table;
             "similarity" of the vectors found (PAIR Figure 4); "checks" of what each stage of a distillation learned
-            from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3).
+            from; "nlu" (MASTER Table 7); "dialogue" (DPR-PAQ Table 3), by the last retriever, or with final="reranker" by a
+            cross-encoder trained on the pairs of `auxiliary.reddit_pairs` (objective "reddit").
         split: the queries.
         measures: names as `evaluation.evaluate` takes them.
         grade: lowest grade that counts as relevant where a measure is binary (TREC DL: 2); nDCG keeps the grades.

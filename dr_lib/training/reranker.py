@@ -1,7 +1,7 @@
 """The cross-encoder in training: scores of a query's passages, and the loss that puts the positive first.
 
 SimLM section 3.2, eq. 4, and what its released code does besides; PAIR's teacher judges pair by pair instead. Book:
-ideas/distillation.
+ideas/distillation. For dialogues, whose responses have no hard negatives, see `dialogue_cross_encoder`.
 """
 
 from pathlib import Path

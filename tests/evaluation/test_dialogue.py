@@ -12,9 +12,9 @@ from ir_measures import RR
 from dr_lib.collections import CandidateSet
 from dr_lib.collections.dialogue import Exchange
 from dr_lib.evaluation import DialogueSettings, Scores
-from dr_lib.evaluation.dialogue import dialogue, rank_candidates
+from dr_lib.evaluation.dialogue import cross_encoded_dialogue, dialogue, rank_candidates, rank_scores
 from dr_lib.files import write_text
-from dr_lib.models import DenseEncoder, save_masked_lm
+from dr_lib.models import CrossEncoder, DenseEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
 
 
@@ -43,6 +43,17 @@ def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
     texts = np.array([[1.0], [2.0], [0.0]], np.float32)
     candidates = np.array([[0, 0, 2, -1], [1, 2, 0, 0]])
     assert rank_candidates(np.ones((2, 1), np.float32), texts, candidates, np.array([0, 0])).tolist() == [1, 2]
+
+
+def test_given_scores_rank_as_those_of_vectors_do():
+    """Whole numbers, so that many are tied; some candidates are missing, some the right one once more."""
+    rng = np.random.default_rng(0)
+    contexts, texts = rng.integers(0, 3, (40, 3)).astype(np.float32), rng.integers(0, 3, (9, 3)).astype(np.float32)
+    candidates, correct = rng.integers(-1, 9, (40, 6)), rng.integers(0, 9, 40)
+    candidates[np.arange(40), rng.integers(0, 6, 40)] = correct
+    scores = np.where(candidates >= 0, np.einsum("cd,cmd->cm", contexts, texts[candidates]), -np.inf)
+    ranks = rank_scores(scores, candidates, correct)
+    assert np.array_equal(ranks, rank_candidates(contexts, texts, candidates, correct)) and len(set(ranks)) > 3
 
 
 @pytest.fixture
@@ -103,3 +114,41 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
         places = (tmp_path / f"{length}-{number}" / "checkpoint-vectors" for number in (0, 1))
         first, second = (np.load(place / "contexts.npy") for place in places)
         assert np.allclose(first, second, atol=1e-6) == same
+
+
+@pytest.mark.parametrize(("length", "context_length"), [(64, 40), (30, 16), (18, 16)])
+def test_a_cross_encoder_scores_each_candidate_behind_the_end_of_its_context(
+    tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch, length, context_length
+):
+    """Pair by pair with the library's own classifier; (18, 16) leaves a response one piece, and most are tied."""
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+    encoder = CrossEncoder.from_pretrained(tmp_path / "base", length=length, title=False, seed=3)
+    encoder.encoder.classifier.weight.data *= 100
+    encoder.save(tmp_path / "scorer" / "model")
+    rng, words = np.random.default_rng(0), " ".join(sentences).split()
+    texts = [" ".join(rng.choice(words, count)) for count in rng.integers(1, 12, 20)]
+    exchanges = []
+    for _ in range(12):
+        candidates = tuple(rng.choice(texts, 5, replace=False))
+        context = tuple(" ".join(rng.choice(words, 8)) for _ in range(rng.integers(1, 4)))
+        exchanges.append(Exchange(context, candidates[0], (*candidates[1:], candidates[0])))
+    write_text(tmp_path / "pairs" / "test.jsonl", "".join(json.dumps(one._asdict()) + "\n" for one in exchanges))
+    monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
+    settings = DialogueSettings(folder=str(tmp_path), context_length=context_length)
+    (tmp_path / "scored").mkdir()
+    cross_encoded_dialogue.body(tmp_path / "scored", tmp_path / "scorer", tmp_path / "pairs", settings=settings)
+
+    def score(context, response):
+        first, second = (tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in (context, response))
+        first, second = first[-(context_length - 2) :], second[: length - context_length - 1]
+        ids = [2, *first, 3, *second, 3]
+        types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        with torch.inference_mode():
+            return encoder.encoder(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits.item()
+
+    ranks = np.round(1 / Scores.load(tmp_path / "scored" / "scores.json").per_query("MRR"))
+    for exchange, rank in zip(exchanges, ranks, strict=True):
+        own, *others = (score(" ".join(exchange.context), text) for text in (exchange.response, *exchange.candidates[:-1]))
+        ahead = [1 + sum(value > own + reach for value in others) for reach in (1e-4, -1e-4)]
+        assert ahead[0] <= rank <= ahead[1]
+    assert len(set(ranks)) > 2

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from dr_lib import lab
+from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, Scores
 from dr_lib.evaluation.dialogue import dialogue
 from dr_lib.lab import Pipeline
 from dr_lib.retrieval import Ranking
+from dr_lib.stages import Cache
 
 
 @pytest.fixture
@@ -213,6 +215,31 @@ def test_dialogues_count_by_their_content(untrained, dialogues, tmp_path):
     path = moved / "pairs" / "test.jsonl"
     path.write_text(path.read_text().replace("vector", "decoder"))
     assert Pipeline(talk(untrained, moved)).evaluation.key != first
+
+
+@pytest.fixture
+def crossed(tiny_recipe):
+    """A recipe that ranks the candidates of made dialogues with a cross-encoder trained on them."""
+    folder = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
+    recipe = talk(tiny_recipe.with_(objective="reddit", auxiliary__reddit_pairs__file=folder), folder)
+    return recipe.with_(final="reranker", auxiliary__cross_encoder__length=40)
+
+
+def test_candidates_are_ranked_by_a_cross_encoder_of_the_dialogues_own_pairs(crossed, tmp_path):
+    results = lab.Study("t", {"row": crossed}, scale="smoke", cache=Cache(tmp_path / "stages"), records=tmp_path / "records").run()
+    (record,) = results.runs()["row"]
+    assert set(record.keys) == {"file_pairs", "dialogue_cross_encoder", "evaluation"}
+    assert set(record.means) == {"R@1", "MRR"} and 0 < record.means["R@1"] <= record.means["MRR"] <= 1
+    assert record.training["dialogue_cross_encoder"]["steps"] == 2 and record.recipe["final"] == "reranker"
+
+
+def test_it_starts_from_the_encoder_that_learned_the_pairs_before_them(crossed):
+    folder = crossed.evaluation.dialogue.folder
+    before = Pipeline(crossed.with_(auxiliary__reddit_pairs__first=folder)).dialogue_cross_encoder
+    posts = crossed.with_(final="pretrained", query_side="left")
+    assert before.arguments["start"].stage.key == Pipeline(crossed.with_(final="pretrained")).pretrained.key
+    assert before.arguments["start"].stage.key != Pipeline(posts).pretrained.key
+    assert Pipeline(crossed).dialogue_cross_encoder.arguments["start"] == Pipeline(crossed).base.model
 
 
 # What is refused before anything is built ---------------------------------------------------------------------------

@@ -85,8 +85,22 @@ def test_what_is_measured_fits_together(values, said):
 def test_a_task_says_what_kind_of_evaluation_it_is():
     assert Recipe(evaluation={"nlu": TASK}).evaluation.kind == "nlu"
     assert Recipe(evaluation={"dialogue": TALK}).evaluation.kind == "dialogue"
+
+
+def test_a_re_ranker_of_dialogues_is_a_cross_encoder_that_learns_pairs_and_has_room_for_responses():
+    recipe = Recipe(objective="reddit", evaluation={"dialogue": TALK}, auxiliary={"cross_encoder": {"length": 258}})
+    assert recipe.with_(final="reranker").final == "reranker"
+    for change, said in (
+        ({"objective": "simlm"}, "learns the pairs"),
+        ({"auxiliary__cross_encoder__start": "retriever"}, "without model or start"),
+        ({"auxiliary__cross_encoder__model": "embedded"}, "without model or start"),
+        ({"reranking__by": "late_interaction"}, "without reranking.by"),
+        ({"auxiliary__cross_encoder__length": 257}, "no room for a response behind contexts of 256"),
+    ):
+        with pytest.raises(InputError, match=said):
+            recipe.with_(final="reranker", **change)
     with pytest.raises(InputError, match="needs a retriever at the end"):
-        Recipe(evaluation={"dialogue": TALK}, final="reranker")
+        Recipe(evaluation={"kind": "similarity"}, final="reranker")
 
 
 def test_what_is_measured_is_part_of_the_digest():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.tokens import QueryPassagePairs, TokenStore, halves, join_texts, joined_lengths, train_wordpiece
+from dr_lib.tokens import QueryPassagePairs, TokenStore, halves, join_texts, joined_lengths, shortened, train_wordpiece
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,17 @@ def test_pairs_are_those_of_the_tokenizer_itself(queries, store, passages, tiny_
     assert compared > 250
     assert crossing.lengths(asked, rows).tolist() == batch.attention_mask.sum(1).tolist()
     assert batch.rows.tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize(("side", "part"), [("left", slice(-6, None)), ("right", slice(6))])
+def test_shortened_texts_lose_the_end_that_is_named(queries, side, part):
+    store = queries[1]
+    whole = [store.text_ids[store.text_offsets[row] : store.text_offsets[row + 1]].tolist() for row in range(len(store))]
+    cut = shortened(store, 6, side)
+    assert [cut.text_ids[cut.text_offsets[row] : cut.text_offsets[row + 1]].tolist() for row in range(len(cut))] == [
+        text[part] for text in whole
+    ]
+    assert max(map(len, whole)) > 6 and len(store.text_ids) == sum(map(len, whole))  # the store itself is as it was
 
 
 def test_special_positions_are_those_of_no_text(queries, store, tiny_tokenizer):

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dr_lib.materials.pairs import Context, PairRow, store_pairs
 from dr_lib.models import CrossEncoder, save_masked_lm
-from dr_lib.tokens import TokenStore
+from dr_lib.tokens import TokenBatch, TokenStore
 from dr_lib.training import CrossEncoderTraining, Examples, Reranker, RetrievalBatches, TrainSettings, reranker, train
 from dr_lib.training.batches import PairBatches
-from dr_lib.training.reranker import positives_first
+from dr_lib.training.reranker import dialogue_cross_encoder, positives_first
 
 EIGHT = CrossEncoderTraining(negatives=7)
 
@@ -145,3 +146,32 @@ def test_training_learns_to_tell_the_positive(loss, options, batches, tmp_path):
     log = train(module, batches.batch, settings, tmp_path / "run", title="re-ranker", progress=False)
     assert log.column("loss")[-1] < 0.5 * log.column("loss")[0]
     assert log.column("accuracy")[-1] > 0.9 and log.tokens > 0
+
+
+def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch):
+    """Responses are few, so that most contexts share theirs; contexts of one wording have all responses of any of them."""
+    rng, words, room = np.random.default_rng(0), " ".join(sentences).lower().split(), 12
+    responses = [f"{word} {word}" for word in words[:7]]
+    asked = [" ".join(rng.choice(words, 30)) for _ in range(10)]
+    rows = [PairRow(asked[row % 10], (Context("", responses[rng.integers(7)]),)) for row in range(16)]
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+    store_pairs(rows, tmp_path, tiny_tokenizer, depth=0)
+    seen: list[TokenBatch] = []
+    monkeypatch.setattr(reranker, "train", lambda module, batch, *rest, **more: seen.extend(map(batch, range(30))))
+    read = {"training": changed(batch_queries=4, negatives=3, length=28), "context_length": room, "side": "left"}
+    dialogue_cross_encoder.body(tmp_path, tmp_path / "base", tmp_path, **read, dropout=None, seed=0)
+
+    def pieces(text):
+        return tuple(tiny_tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    right: dict[tuple, set] = {}
+    for row in rows:
+        right.setdefault(pieces(row.question)[2 - room :], set()).add(pieces(row.positives[0].text))
+    told = set()
+    for batch in seen:
+        for number in range(16):
+            ids, types, bare = (part[number] for part in (batch.input_ids, batch.token_type_ids, batch.special))
+            context, response = (tuple(ids[(types == kind) & ~bare].tolist()) for kind in (0, 1))
+            assert (response in right[context]) == (number % 4 == 0)
+            told.add(response)
+    assert len(seen) == 30 and told == {*map(pieces, responses)}
