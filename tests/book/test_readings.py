@@ -44,6 +44,14 @@ SAID = {
         [f"simlm/table01; BERT; {kind}; glue-mrpc" for kind in ("actual", "accuracy")],
         *([f"simlm/table01; {row}; glue-mrpc" for row in ("BERT; actual", f"{one}; accuracy")] for one in ("RoBERTa", "ELECTRA")),
     ],
+    "cdmae/table05_general_first": [
+        [f"cdmae/table05; {row}; {cell}" for row in rows]
+        for rows, cell in (
+            (("target passages", "general text, then target passages"), "MRR@10; squad"),
+            (("target passages", "general text, then target passages"), "nDCG@10; trecdl-mini"),
+            (("general text, then target passages", "target passages"), "nDCG@10; liveqa-med"),
+        )
+    ],
     "simlm/fig3_steps": [
         [f"simlm/figure03; {row}; MRR@10" for row in ("SimLM, 2,000 steps", "MLM, 2,000 steps", "no pre-training")]
     ],
