@@ -6,14 +6,7 @@ passages without questions: a file of JSON Lines or CSV, text files.
 `made_dialogues` and `made_sentence_pairs` write stand-ins where no published file is at hand.
 """
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
-
-from huggingface_hub import constants
 
 from dr_lib.collections import beir, kilt, plain, pydocs, squad
 from dr_lib.collections.beir import GENERATED, field_of, query_text, read_lines, read_records, record_of, write_folder
@@ -46,30 +39,7 @@ def load(name: str | Path, *, cache: Path | None = None, allow_duplicates: bool 
     except OSError as error:  # no permission, a name that is too long
         where = error.filename or "collection"
         raise InputError(error.strerror or str(error), where=where, fix="Give a path that can be read.") from None
-    with without_retries() if source.name == "squad" else nullcontext():  # the only one that a hub may have to give
-        return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates, place=str(name))
-
-
-@contextmanager
-def without_retries() -> Iterator[None]:
-    """Where no hub can be reached, let its client say so at once: it would try for half a minute, and print every attempt.
-
-    What was fetched before is found all the same.
-    """
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not hub_is_known()
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-def hub_is_known() -> bool:
-    """Whether the hub's name leads anywhere; with a proxy, which looks it up itself, that is taken for granted."""
-    try:
-        return "https" in getproxies() or bool(socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443))
-    except OSError:
-        return False
+    return open_source(source, cache or cache_root() / "collections", allow_duplicates=allow_duplicates, place=str(name))
 
 
 def _find_source(name: str) -> Source:

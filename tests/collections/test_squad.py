@@ -6,7 +6,6 @@ from pathlib import Path
 
 import datasets
 import pytest
-from huggingface_hub import constants
 
 from dr_lib import collections
 from dr_lib.collections import squad
@@ -132,26 +131,6 @@ def test_without_network_the_error_says_what_to_do(cache, monkeypatch):
     with pytest.raises(InputError, match=r"could not be had.*train-v1\.1\.json"):
         collections.load("squad", cache=cache)
     assert not [path for path in cache.iterdir() if path.name != "locks"]
-
-
-def test_where_no_hub_is_its_client_does_not_try_again_and_again(cache, monkeypatch):
-    monkeypatch.delenv("DR_DATA", raising=False)
-    monkeypatch.setattr(collections, "getproxies", dict)
-    offline = []
-
-    def nowhere(*_):
-        raise OSError("no such name")
-
-    def asked(*_, **__):
-        offline.append(constants.is_offline_mode())
-        raise ConnectionError("Couldn't reach the hub")
-
-    monkeypatch.setattr(collections.socket, "getaddrinfo", nowhere)
-    monkeypatch.setattr(datasets, "load_dataset", asked)
-    before = constants.is_offline_mode()
-    with pytest.raises(InputError, match="could not be had"):
-        collections.load("squad", cache=cache)
-    assert offline == [True] and constants.is_offline_mode() is before
 
 
 def test_missing_official_file_is_named(official, cache):
