@@ -547,7 +547,9 @@ class Cache:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            who = owner.read_text(encoding="utf-8") if owner.is_file() else "another process"
+            who = "another process"
+            with suppress(FileNotFoundError):  # its builder may finish at this moment and take the file away
+                who = owner.read_text(encoding="utf-8")
             self.announce(f"{one.name}: waiting for {who}, which is building it")
             while not lock.is_locked:
                 if shared:

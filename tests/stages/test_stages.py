@@ -290,6 +290,20 @@ def test_who_waits_for_a_stage_is_told_for_whom(cache):
     assert len(cache.built) == 1 and second.built == []
 
 
+def test_many_who_want_the_same_short_stages_at_once_all_get_them(cache):
+    """A builder may finish between any two looks of those who wait for it."""
+    wanted, start = [words(f"text {number}") for number in range(150)], threading.Barrier(6)
+    caches = [Cache(cache.root, announce=lambda line: None) for _ in range(6)]
+
+    def all_of_them(one):
+        start.wait(60)
+        return [one.get(each) for each in wanted]
+
+    with ThreadPoolExecutor(len(caches)) as pool:
+        assert len({tuple(folders) for folders in pool.map(all_of_them, caches)}) == 1
+    assert sum(len(one.built) for one in caches) == len(wanted)
+
+
 def test_two_processes_build_a_stage_once(tmp_path):
     code = """
         import sys, time
