@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from generated_pages import COMPARED
 from safetensors.numpy import load_file
 from search_page import NAMES, RETRIEVERS, WEIGHTS, from_axes, small_queries, small_vectors
 
@@ -18,7 +19,6 @@ from dr_lib.collections import judged_rows
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Data, Record, open_checkpoint
 from dr_lib.report import paired, recorded
-from dr_lib.report.comparison import TIMED
 
 FOLDER = "extra/explorers"
 WRITTEN = ("test-sets-data.js", "temperature-data.js")
@@ -31,7 +31,7 @@ BATCH, WORDS = 64, 14
 
 def write_explorers(to: Path) -> list[Path]:
     """Write the data of both into the staged source of the book."""
-    texts = {"testSetsData": {"measure": MEASURE, "pairs": spreads(recorded(TIMED))}, "temperatureData": batch()}
+    texts = {"testSetsData": {"measure": MEASURE, "pairs": spreads(recorded(COMPARED))}, "temperatureData": batch()}
     for file, (name, data) in zip(WRITTEN, texts.items(), strict=True):
         write_text(to / FOLDER / file, f"window.{name} = {json.dumps(data, separators=(',', ':'))};\n")
     return [to / FOLDER / file for file in WRITTEN]

@@ -40,7 +40,6 @@ from dr_lib.report import (
     table,
     verdict_badge,
 )
-from dr_lib.report.comparison import TIMED
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
@@ -52,6 +51,8 @@ RECORDS = "../book/records"
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
 MEASURE = "MRR@10"
+COMPARED = "methods/equal-budgets"
+"""Study of one run a method."""
 
 Entry = Mapping[str, Any]
 """A claim with its verdict, as `lab.ledger` gives it."""
@@ -353,12 +354,12 @@ def short_name(key: str) -> str:
 
 def methods_figure() -> HTML:
     """What each recorded pre-training method adds to none, largest gain first; a sentence where nothing is recorded."""
-    runs = {label: records for label, records in recorded(TIMED).items() if label != "BM25"}
+    runs = {label: records for label, records in recorded(COMPARED).items() if label != "BM25"}
     means = mean_intervals(runs, MEASURE)
     if "none" not in means:
         return HTML("<p>Nothing is recorded yet.</p>")
     labels = sorted(means, key=lambda label: -means[label].mean)
-    figure = Comparison(TIMED, {}, MEASURE, records=runs).differences_figure("none", labels)
+    figure = Comparison(COMPARED, {}, MEASURE, records=runs).differences_figure("none", labels)
     seeds = seeds_of([record for own in runs.values() for record in own])
     caption = (
         f"Points of {MEASURE} that each pre-training method adds, with 95 % intervals; the base model fine-tuned"

@@ -8,13 +8,13 @@ copies from Humeau et al. 2019. Page of the book: ideas/evaluation.
 """
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
 from pydantic import Field
 
-from dr_lib.collections import load_candidates
+from dr_lib.collections import CandidateSet, load_candidates
 from dr_lib.evaluation.measures import Scores
 from dr_lib.models import CrossEncoder, DenseEncoder, response_pairs
 from dr_lib.retrieval import encode, exact_scores, score_candidates
@@ -60,17 +60,15 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     places = [one for one in (retriever / "model", retriever / "passage_model") if one.is_dir()]
     readers = [DenseEncoder.from_pretrained(place, device=machine.device()) for place in places]
     dialogues, work = load_candidates(settings.folder, settings.split, limit=settings.limit), folder / "checkpoint-vectors"
+    stores = token_stores(dialogues, work, readers[0].tokenizer, readers[-1].tokenizer)
     vectors = []
-    length = readers[-1].settings.passage_length
-    cuts = ({"max_length": settings.context_length, "side": settings.side}, {"max_length": length})
-    sides = zip((readers[0], readers[-1]), (dialogues.contexts, dialogues.texts), ("contexts", "texts"), cuts, strict=True)
-    for reader, texts, name, cut in sides:
-        rows = datasets.Dataset.from_dict({"text": texts})
-        store = TokenStore.build(rows, reader.tokenizer, work / name, columns=("text",), progress=False)
+    cuts = ({"max_length": settings.context_length, "side": settings.side}, {"max_length": readers[-1].settings.passage_length})
+    for reader, store, name, cut in zip((readers[0], readers[-1]), stores, ("contexts", "texts"), cuts, strict=True):
         shape = {"title": "none", "normalise": reader.settings.normalise, "tokens_per_batch": machine.encoding_budget()}
         vectors.append(encode(reader, store, work / f"{name}.npy", **shape, **cut))
-    ranks = rank_candidates(*vectors, dialogues.candidates, dialogues.correct)
-    Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
+    contexts, texts = vectors
+    scores = exact_scores(np.ascontiguousarray(contexts, np.float32), texts, np.maximum(dialogues.candidates, 0))
+    save_ranks(dialogues, scores, folder)
 
 
 @stage()
@@ -88,19 +86,28 @@ def cross_encoded_dialogue(folder: Path, scorer: Path, data: Path, *, settings: 
     """
     encoder = CrossEncoder.from_pretrained(scorer / "model", device=machine.device())
     dialogues, work = load_candidates(settings.folder, settings.split, limit=settings.limit), folder / "checkpoint-tokens"
-    stores = []
-    for name, texts in (("contexts", dialogues.contexts), ("texts", dialogues.texts)):
-        rows = datasets.Dataset.from_dict({"text": texts})
-        stores.append(TokenStore.build(rows, encoder.tokenizer, work / name, columns=("text",), progress=False))
+    stores = token_stores(dialogues, work, encoder.tokenizer, encoder.tokenizer)
     pairs = response_pairs(encoder, *stores, context_length=settings.context_length, side=settings.side)
     asked, budget = np.arange(len(dialogues)), machine.encoding_budget()
     scores = score_candidates(encoder, pairs, asked, dialogues.candidates, tokens_per_batch=budget, title="score candidates")
-    ranks = rank_scores(scores, dialogues.candidates, dialogues.correct)
+    save_ranks(dialogues, scores, folder)
+
+
+def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[TokenStore]:
+    """Contexts and responses in the tokens of their tokenizers, under `work`."""
+    sides = zip(("contexts", "texts"), (dialogues.contexts, dialogues.texts), tokenizers, strict=True)
+    rows = ((name, datasets.Dataset.from_dict({"text": texts}), tokenizer) for name, texts, tokenizer in sides)
+    return [TokenStore.build(own, by, work / name, columns=("text",), progress=False) for name, own, by in rows]
+
+
+def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:
+    """`scores.json`: "R@1" and "MRR" of every context, by the scores `[contexts, most]` of its candidates."""
+    ranks = rank_candidates(scores, dialogues.candidates, dialogues.correct)
     Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
 
 
-def rank_scores(scores: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """The same rank as `rank_candidates`, by given scores.
+def rank_candidates(scores: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Rank of the right candidate among each context's own, from 1.
 
     Args:
         scores: `[contexts, most]` float32, of each candidate.
@@ -111,32 +118,9 @@ def rank_scores(scores: np.ndarray, candidates: np.ndarray, correct: np.ndarray)
         `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
 
     Example:
-        >>> rank_scores(np.array([[0.5, 0.5, 0.9]]), np.array([[1, 0, -1]]), np.array([0])).tolist()
+        >>> rank_candidates(np.array([[0.5, 0.5, 0.9]]), np.array([[1, 0, -1]]), np.array([0])).tolist()
         [2]
     """
     right = candidates == correct[:, None]
     own = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
     return 1 + ((candidates >= 0) & ~right & (scores >= own)).sum(axis=1)
-
-
-def rank_candidates(contexts: np.ndarray, texts: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Rank of the right candidate among each context's own, from 1.
-
-    Args:
-        contexts: `[contexts, hidden]` float32.
-        texts: `[texts, hidden]` float16 or float32.
-        candidates: `[contexts, most]` int64, rows of `texts`; -1 for none.
-        correct: `[contexts]` int64, row of the right one.
-
-    Returns:
-        `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
-
-    Example:
-        >>> texts = np.eye(3, dtype=np.float32)
-        >>> rank_candidates(texts[:1], texts, np.array([[1, 0, 2]]), np.array([0])).tolist()
-        [1]
-    """
-    rows = np.concatenate([correct[:, None], np.maximum(candidates, 0)], axis=1)
-    scores = exact_scores(np.ascontiguousarray(contexts, np.float32), texts, rows)
-    wrong = (candidates >= 0) & (candidates != correct[:, None])
-    return 1 + (wrong & (scores[:, 1:] >= scores[:, :1])).sum(axis=1)

@@ -6,7 +6,7 @@ study, labels, measure, collection and stage are all named there, and a record t
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -138,16 +138,20 @@ def evidence(records: Sequence[Record]) -> dict[str, Any]:
 def of_older_recipe(records: Sequence[Record]) -> bool:
     """Whether none of some records has the recipe that their scale has now; of a sweep one row has it.
 
-    Compared are the length of passages and the steps of fine-tuning, which no study of a method varies in all its rows;
-    records of encoders that are used as they come are of no recipe.
+    Records of encoders that are used as they come are of no recipe.
     """
     trained = [record for record in records if "finetuning" in record.recipe and not record.recipe.get("retriever")]
-    now = {scale: recipe_at(scale) for scale in {record.scale for record in trained}}
-    return bool(trained) and not any(
-        (record.recipe["passage_length"], record.recipe["finetuning"]["steps"])
-        == (now[record.scale].passage_length, now[record.scale].finetuning.steps)
-        for record in trained
-    )
+    now = {scale: recipe_length(recipe_at(scale).portable()) for scale in {record.scale for record in trained}}
+    return bool(trained) and not any(recipe_length(record.recipe) == now[record.scale] for record in trained)
+
+
+def recipe_length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Length of passages and steps of fine-tuning, which no study of a method varies in all its rows; None where unknown.
+
+    Args:
+        recipe: as `Recipe.portable` gives it.
+    """
+    return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
 
 
 def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:

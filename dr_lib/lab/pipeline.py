@@ -91,13 +91,7 @@ class Pipeline:
         unread = {} if method.reads_queries else {"query_length": 32, "query_side": "right"}  # then these change nothing
         # With few labels or with all of them, pre-training and what it reads stay the same (MASTER, Figure 3).
         whole = Pipeline(recipe.with_(few_shot=None)) if recipe.few_shot else self
-        begin, before = self.base.model, {}
-        if passages := recipe.pretraining.first:
-            before |= {"pretraining__collection": passages.model_dump(mode="json"), "pretraining__first": None}
-        if name == "reddit" and (pairs := recipe.auxiliary.reddit_pairs.first):
-            before |= {"auxiliary__reddit_pairs__file": pairs, "auxiliary__reddit_pairs__first": None}
-        if before:  # its decoder and heads are not kept: the second training makes its own
-            begin = Pipeline(recipe.with_(few_shot=None, **before)).pretrained / "model"
+        begin = self._learned_before
         beside = Path(begin.place) / EXTRA_FILE if isinstance(begin, Data) else None
         made = objectives.pretrained(
             begin,
@@ -113,6 +107,19 @@ class Pipeline:
             **self._common | {"layout": recipe.layout.model_copy(update=unread)},
         )
         return made.costs(self._writing_work(recipe.pretraining), f"{name} {self.base.shape.size}")
+
+    @property
+    def _learned_before(self) -> Stage | Data | Part:
+        """What pre-training starts from: the base model, or what it became by the texts or pairs that are read `first`."""
+        recipe, before = self.recipe, {}
+        if passages := recipe.pretraining.first:
+            before |= {"pretraining__collection": passages.model_dump(mode="json"), "pretraining__first": None}
+        if recipe.objective.name == "reddit" and (pairs := recipe.auxiliary.reddit_pairs.first):
+            before |= {"auxiliary__reddit_pairs__file": pairs, "auxiliary__reddit_pairs__first": None}
+        if not before:
+            return self.base.model
+        # Its decoder and heads are not kept: the second training makes its own.
+        return Pipeline(recipe.with_(few_shot=None, **before)).pretrained / "model"
 
     @cached_property
     def generator(self) -> Checkpoint | None:
@@ -322,22 +329,22 @@ class Pipeline:
             begin = trained / "model" if isinstance(trained, Stage) else trained
         read = {"training": settings, "loss": loss, "title": self.recipe.title != "none", "dropout": self.recipe.dropout}
         made = training.cross_encoder(begin, passages, queries, self.collection, negatives, **read, seed=seed, **self._share)
-        pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
-        return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
+        return self._cross_encoder_costs(made)
 
     @cached_property
     def dialogue_cross_encoder(self) -> Stage:
         """A cross-encoder trained on the pairs of dialogues, from the encoder that learned those before them, else the base."""
         settings, talk = self.recipe.auxiliary.cross_encoder, self.recipe.evaluation.dialogue
         check_length(settings.length, self.base, "auxiliary.cross_encoder.length")
-        begin = self.base.model
-        if posts := self.recipe.auxiliary.reddit_pairs.first:
-            before = {"auxiliary__reddit_pairs__file": posts, "auxiliary__reddit_pairs__first": None}
-            begin = Pipeline(self.recipe.with_(**before)).pretrained / "model"
         read = {"context_length": talk.context_length, "side": talk.side, "dropout": self.recipe.dropout}
-        made = training.dialogue_cross_encoder(begin, self.reddit_pairs(), training=settings, **read, seed=self.recipe.seed)
+        begin, pairs = self._learned_before, self.reddit_pairs()
+        made = training.dialogue_cross_encoder(begin, pairs, training=settings, **read, seed=self.recipe.seed)
+        return self._cross_encoder_costs(made)
+
+    def _cross_encoder_costs(self, made: Stage) -> Stage:
+        settings = self.recipe.auxiliary.cross_encoder
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
-        return made.costs(3 * self.scoring_work(pairs), self.base.shape.size)
+        return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
 
     def _tokens_for_scoring(self, split: str, collection: Collection, other: str | None = None) -> tuple[Stage, Stage]:
         """Queries and passages in the cross-encoder's tokens; the base model's where both tokenizers agree.
@@ -519,9 +526,9 @@ class Pipeline:
     def stages(self) -> dict[str, Stage]:
         """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind."""
         walked = {one.key: one for one in self.evaluation.walk()}
-        kind = self.recipe.evaluation.kind
-        names = {"bm25": (), "nlu": ("pretrained",)}.get(kind, ("pretrained", "retriever", "run"))
-        names = () if kind == "dialogue" and self.recipe.final == "reranker" else names  # there is no retriever to name
+        kind, retrieves = self.recipe.evaluation.kind, ("pretrained", "retriever", "run")
+        dialogue = () if self.recipe.final == "reranker" else retrieves  # a cross-encoder reads them without a retriever
+        names = {"bm25": (), "nlu": ("pretrained",), "dialogue": dialogue}.get(kind, retrieves)
         names = ("run",) if self.recipe.retriever and names else names
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}

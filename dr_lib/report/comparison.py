@@ -45,8 +45,6 @@ from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
-TIMED = "methods/equal-budgets"
-"""Study of one run a method, whose times say what a run costs."""
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
 LAST = {"pretrained": "not fine-tuned", "retriever1": "", "retriever2": "retriever 2", "reranker": "re-ranker"}

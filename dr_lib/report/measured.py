@@ -21,7 +21,7 @@ from dr_lib.evaluation import (
 )
 from dr_lib.evaluation.statistics import aligned, bootstrap_means, crossing, interval_of
 from dr_lib.files import read_json
-from dr_lib.lab import SCALES, Record, load_records, recipe_at, recorded_folder
+from dr_lib.lab import SCALES, Record, load_records, recipe_at, recipe_length, recorded_folder
 from dr_lib.lab.records import grouped
 
 Runs = Mapping[str, Sequence[Record]]
@@ -97,7 +97,7 @@ def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
         whether they are of an older, shorter recipe, because today's has none.
     """
     alike = [one for one in _timed_runs() if method_of(one["recipe"]) == method_of(recipe)]
-    of_today = [one for one in alike if _length(one["recipe"]) == _length(_at_laptop())]
+    of_today = [one for one in alike if recipe_length(one["recipe"]) == recipe_length(_at_laptop())]
     seconds = []
     for one in of_today or alike:
         whole, own = sum(one["seconds"].values()), one["seconds"].get("pretrained", 0.0)
@@ -109,7 +109,7 @@ def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
 def laptop_steps(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recipe of the scale "smoke" with as many steps of pre-training as it has at the scale "laptop"; others as they are."""
     smoke = recipe_at("smoke").portable()
-    if _length(recipe) != _length(smoke):
+    if recipe_length(recipe) != recipe_length(smoke):
         return recipe
     steps = recipe["pretraining"]["steps"] * _at_laptop()["pretraining"]["steps"] / smoke["pretraining"]["steps"]
     return {**recipe, "pretraining": {**recipe["pretraining"], "steps": round(steps)}}
@@ -118,11 +118,6 @@ def laptop_steps(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 @cache
 def _at_laptop() -> dict[str, Any]:
     return recipe_at("laptop").portable()
-
-
-def _length(recipe: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """What tells recipes of today from older ones, as `lab.of_older_recipe` has it."""
-    return recipe.get("passage_length"), recipe.get("finetuning", {}).get("steps")
 
 
 @cache

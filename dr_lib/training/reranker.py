@@ -14,7 +14,7 @@ from dr_lib import losses
 from dr_lib.collections import Collection
 from dr_lib.models import CrossEncoder, response_pairs
 from dr_lib.stages import stage
-from dr_lib.tokens import Side, TokenBatch, TokenStore
+from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import PairBatches
 from dr_lib.training.examples import Examples, training_examples
@@ -123,10 +123,7 @@ def cross_encoder(
     )
     pairs = encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
     examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
-    sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
-    train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
-    encoder.save(folder / "model")
+    _learn(encoder, pairs, examples, folder, training=training, loss=loss, seed=seed)
 
 
 @stage(resumable=True)
@@ -161,7 +158,20 @@ def dialogue_cross_encoder(
     )
     stores = (TokenStore.open(pairs / name) for name in ("queries", "passages"))
     read = response_pairs(encoder, *stores, context_length=context_length, side=side)
+    _learn(encoder, read, Examples.open(pairs / "examples"), folder, training=training, loss="listwise", seed=seed)
+
+
+def _learn(
+    encoder: CrossEncoder,
+    pairs: QueryPassagePairs,
+    examples: Examples,
+    folder: Path,
+    *,
+    training: CrossEncoderTraining,
+    loss: RerankerLoss,
+    seed: int,
+) -> None:
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    batches, module = PairBatches(read, Examples.open(pairs / "examples"), **sizes, seed=seed), Reranker(encoder, training)
+    batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
     train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
     encoder.save(folder / "model")

@@ -12,7 +12,7 @@ from ir_measures import RR
 from dr_lib.collections import CandidateSet
 from dr_lib.collections.dialogue import Exchange
 from dr_lib.evaluation import DialogueSettings, Scores
-from dr_lib.evaluation.dialogue import cross_encoded_dialogue, dialogue, rank_candidates, rank_scores
+from dr_lib.evaluation.dialogue import cross_encoded_dialogue, dialogue, rank_candidates
 from dr_lib.files import write_text
 from dr_lib.models import CrossEncoder, DenseEncoder, save_masked_lm
 from dr_lib.tokens import TokenStore
@@ -28,32 +28,33 @@ def test_ranks_equal_those_of_ir_measures_where_nothing_is_tied():
     }
     qrels = {str(i): {str(row): 1} for i, row in enumerate(correct)}
     expected = {m.query_id: m.value for m in ir_measures.iter_calc([RR], qrels, run)}
-    ranks = rank_candidates(contexts, texts, candidates, correct)
+    ranks = rank_candidates(np.einsum("cd,cmd->cm", contexts, texts[candidates]), candidates, correct)
     assert (1 / ranks).tolist() == pytest.approx([expected[str(i)] for i in range(30)])
 
 
 def test_equal_scores_count_as_above():
-    """Three wrong candidates with the vector of the right one: rank 4, whatever their order."""
-    contexts, texts = np.ones((2, 3), np.float32), np.ones((5, 3), np.float32)
+    """Three wrong candidates with the score of the right one: rank 4, whatever their order."""
     candidates = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
-    assert rank_candidates(contexts, texts, candidates, np.array([0, 3])).tolist() == [4, 4]
+    assert rank_candidates(np.ones((2, 4), np.float32), candidates, np.array([0, 3])).tolist() == [4, 4]
 
 
 def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
-    texts = np.array([[1.0], [2.0], [0.0]], np.float32)
-    candidates = np.array([[0, 0, 2, -1], [1, 2, 0, 0]])
-    assert rank_candidates(np.ones((2, 1), np.float32), texts, candidates, np.array([0, 0])).tolist() == [1, 2]
+    candidates, score = np.array([[0, 0, 2, -1], [1, 2, 0, 0]]), np.array([1.0, 2.0, 0.0, np.inf], np.float32)
+    assert rank_candidates(score[candidates], candidates, np.array([0, 0])).tolist() == [1, 2]
 
 
-def test_given_scores_rank_as_those_of_vectors_do():
+def test_ranks_equal_a_loop_over_single_candidates():
     """Whole numbers, so that many are tied; some candidates are missing, some the right one once more."""
     rng = np.random.default_rng(0)
-    contexts, texts = rng.integers(0, 3, (40, 3)).astype(np.float32), rng.integers(0, 3, (9, 3)).astype(np.float32)
-    candidates, correct = rng.integers(-1, 9, (40, 6)), rng.integers(0, 9, 40)
-    candidates[np.arange(40), rng.integers(0, 6, 40)] = correct
-    scores = np.where(candidates >= 0, np.einsum("cd,cmd->cm", contexts, texts[candidates]), -np.inf)
-    ranks = rank_scores(scores, candidates, correct)
-    assert np.array_equal(ranks, rank_candidates(contexts, texts, candidates, correct)) and len(set(ranks)) > 3
+    for shape in ((1, 1), (40, 6), (7, 20)):
+        scores, candidates = rng.integers(0, 5, (9, shape[0])).T.astype(np.float32), rng.integers(-1, 9, shape)
+        correct = rng.integers(0, 9, shape[0])
+        candidates[np.arange(shape[0]), rng.integers(0, shape[1], shape[0])] = correct
+        expected = [
+            1 + sum(row >= 0 and row != right and own[row] >= own[right] for row in line)
+            for own, line, right in zip(scores, candidates, correct, strict=True)
+        ]
+        assert rank_candidates(np.take_along_axis(scores, candidates, 1), candidates, correct).tolist() == expected
 
 
 @pytest.fixture
