@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from generated_pages import COMPARED
 from safetensors.numpy import load_file
 from search_page import NAMES, RETRIEVERS, WEIGHTS, from_axes, small_queries, small_vectors
 
@@ -23,6 +22,8 @@ from dr_lib.report import paired, recorded
 FOLDER = "extra/explorers"
 WRITTEN = ("test-sets-data.js", "temperature-data.js")
 MEASURE = "MRR@10"
+COMPARED = "methods/equal-budgets"
+"""Study of one run a method."""
 EXAMPLE = {"name": "two systems that each answer a fifth of the queries alone", "spread": round(100 * 0.4**0.5, 2)}
 """Where nothing is recorded: differences of 1, -1 and 0."""
 BATCH, WORDS = 64, 14

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from explorers import write_explorers
+from explorers import COMPARED, write_explorers
 from IPython.display import HTML
 from masks_explorer import write_explorer
 from measured_numbers import seeds as seeds_of
@@ -51,8 +51,6 @@ RECORDS = "../book/records"
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
 MEASURE = "MRR@10"
-COMPARED = "methods/equal-budgets"
-"""Study of one run a method."""
 
 Entry = Mapping[str, Any]
 """A claim with its verdict, as `lab.ledger` gives it."""

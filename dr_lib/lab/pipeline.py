@@ -115,7 +115,9 @@ class Pipeline:
         if passages := recipe.pretraining.first:
             before |= {"pretraining__collection": passages.model_dump(mode="json"), "pretraining__first": None}
         if recipe.objective.name == "reddit" and (pairs := recipe.auxiliary.reddit_pairs.first):
-            before |= {"auxiliary__reddit_pairs__file": pairs, "auxiliary__reddit_pairs__first": None}
+            same = {"file": pairs, "first": None, "first_by": None}
+            before |= {f"auxiliary__reddit_pairs__{key}": value for key, value in same.items()}
+            before |= {"objective": recipe.auxiliary.reddit_pairs.first_by or "reddit"}
         if not before:
             return self.base.model
         # Its decoder and heads are not kept: the second training makes its own.

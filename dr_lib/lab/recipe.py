@@ -223,11 +223,13 @@ class RedditPairsSettings(Settings):
             passages with their bodies.
         first: a file of pairs that are trained on before, for as many steps (DPR-PAQ Table 3: Reddit, then dialogues); a
             cross-encoder of dialogues starts from the encoder that learned them.
+        first_by: the method that learns those, where it is not "reddit" (Humeau et al. 2019: "nsp").
         limit: rows to draw from each file; None takes all.
     """
 
     file: str | None = None
     first: str | None = None
+    first_by: Literal["nsp"] | None = None
     limit: int | None = Count
 
 

@@ -10,6 +10,7 @@ from dr_lib.models.bert import (
     encode_in_chunks,
     first_states,
     fresh_copy,
+    fresh_linear,
     hidden_states,
     layer_states,
     lm_head,

@@ -11,6 +11,7 @@ from dr_lib.objectives.cdmae import Cdmae
 from dr_lib.objectives.condenser import Cocondenser, Condenser
 from dr_lib.objectives.master import Master
 from dr_lib.objectives.mlm import Mlm
+from dr_lib.objectives.nsp import Nsp
 from dr_lib.objectives.pair import Pair
 from dr_lib.objectives.paq import Paq, Reddit
 from dr_lib.objectives.pretraining import assemble, pretrained
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Objective]] = {
     "bfs": Bfs,
     "paq": Paq,
     "reddit": Reddit,
+    "nsp": Nsp,
     "pair": Pair,
 }
 

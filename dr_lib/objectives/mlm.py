@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dr_lib import masking
 from dr_lib.models import hidden_states
-from dr_lib.objectives.base import MaskedObjective, MaskedSettings, predict_tokens, report
+from dr_lib.objectives.base import MaskedObjective, MaskedSettings, Prediction, predict_tokens, report
 from dr_lib.tokens import TokenBatch
 
 
@@ -36,9 +36,13 @@ class Mlm(MaskedObjective):
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss and accuracy at the hidden positions."""
+        _, encoder = self.read(batch, generator)
+        return report(encoder.loss, encoder=encoder)
+
+    def read(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, Prediction]:
+        """States `[batch, length, hidden]` of the masked batch, and what they predict at the hidden positions."""
         chosen, batch = self.settings, self.maskable(batch)
         draw = masking.whole_word if chosen.unit == "whole_word" else masking.uniform
         mask = draw(batch, chosen.rate, generator, budget=chosen.budget)
         states = hidden_states(self.model, batch, self.hide(batch, mask, generator, chosen.mask_policy))
-        encoder = predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)
-        return report(encoder.loss, encoder=encoder)
+        return states, predict_tokens(self.model, states, batch.input_ids, mask, chosen.rate)

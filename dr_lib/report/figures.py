@@ -43,6 +43,7 @@ NAMES = {
     "bfs": "BFS",
     "paq": "generated questions (PAQ)",
     "reddit": "posts (Reddit)",
+    "nsp": "pairs read together (BERT)",
     "pair": "PAIR",
 }
 """What a page calls a method in place of its code word."""
@@ -50,7 +51,7 @@ OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training al
 """The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
-    "pairs of texts": "ict bfs paq reddit pair",
+    "pairs of texts": "ict bfs paq reddit nsp pair",
     "masked words alone": "mlm maskedlm rtd",
     "no pre-training": "none nopretraining bertbase bert bm25",
 }

@@ -1,7 +1,7 @@
 """Training: one visible loop with checkpoints, examples and their batches, dual encoder and re-ranker."""
 
 from dr_lib.training import machine
-from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, Visits, gather_batch
+from dr_lib.training.batches import PairBatches, RetrievalBatch, RetrievalBatches, Visits, gather_batch
 from dr_lib.training.bi_encoder import BiEncoder, DistilledBiEncoder, retriever, untuned
 from dr_lib.training.examples import Examples, TeacherScores, distinct_rows, group_examples, hash64, text_hash, training_examples
 from dr_lib.training.late_interaction import LateInteractionTrainer, late_interaction

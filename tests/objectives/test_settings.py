@@ -28,6 +28,7 @@ DEFAULTS = {
     "bfs": PLAIN,
     "paq": PLAIN | {"negatives": 1, "projection": False},
     "reddit": PLAIN,
+    "nsp": {"rate": 0.15, "unit": "whole_word"} | BERT,
     "pair": PLAIN | {"negatives": 1, "alpha": 0.1, "candidates": "released"},
 }
 """What the papers (or, where they are silent, the released codes) set."""
