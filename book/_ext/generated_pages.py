@@ -10,7 +10,7 @@ import html
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from dr_lib.report import (
     Comparison,
     Markup,
     curves,
+    data_named,
     mean_intervals,
     per_cent,
     recorded,
@@ -328,7 +329,8 @@ def _verdict(entry: Entry) -> list[Cell]:
     shown = verdict_badge(entry["state"], entry["protocol"] == "stand-in" and bool(entry["scale"])).html
     records = None
     if entry["scale"]:
-        place = entry["collection"] if isinstance(entry["collection"], str) else ", ".join(entry["collection"])
+        listed = [entry["collection"]] if isinstance(entry["collection"], str) else entry["collection"]
+        place = ", ".join(map(data_named, listed))
         states = Counter(pair["state"] for pair in entry["pairs"])
         each = ", ".join(f"{number} {state.replace('inconclusive', 'open')}" for state, number in sorted(states.items()))
         parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run: {each}"
@@ -370,7 +372,7 @@ def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
     sizes = ("passages", "train_queries", "test_queries")
     rows = [
-        [data["name"], *map(data.get, sizes), data["digest"][:16], ", ".join(sorted(data["studies"]))]
+        [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:16], _pages_of(data["studies"])]
         for data in recorded_collections()
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
@@ -387,6 +389,18 @@ def data_page() -> str:
         "## The built-in collection",
         table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
     )
+
+
+def _loaded_by(name: str) -> str:
+    """A collection's name, and the one that it is loaded by where that is another."""
+    return data_named(name) if data_named(name) == name else f"{data_named(name)} ({name})"
+
+
+def _pages_of(studies: Iterable[str]) -> Cell:
+    """Links to the notebooks that run these studies, folded where they are many."""
+    pages = sorted({page.removesuffix(".ipynb") for study in studies if (page := places.notebook_of(study))})
+    links = ", ".join(link(page.removeprefix("notebooks/"), f"../{page}.html").html for page in pages)
+    return Markup(f"<details><summary>{len(pages)} pages</summary>{links}</details>" if len(pages) > 4 else links)
 
 
 def _plain(value: Any) -> Cell:

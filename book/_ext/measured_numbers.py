@@ -159,7 +159,8 @@ def costs_html(study: str) -> str:
     for label in sorted(seconds, key=lambda label: min(seconds[label])):
         minutes = " and ".join(f"{one / 60:.0f}" for one in seconds[label])
         times = " and ".join(f"{one / seconds['mlm'][0]:.1f}" for one in seconds[label])
-        rows.append([named(label), minutes, times, round(logs[label][0]["tokens_per_second"])])
+        rates = " and ".join(f"{log['tokens_per_second']:,.0f}" for log in logs[label])
+        rows.append([named(label), minutes, times, rates])
     every = [record for own in records.values() for record in own]
     machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
     threads, steps = (

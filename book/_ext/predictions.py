@@ -31,12 +31,17 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
     orders = {name: sorted(found, key=found.__getitem__, reverse=not lowest) for name, (found, _) in sources.items()}
     options = []
     for label, text in asked["options"].items():
-        places = (f' data-{name}="{order.index(label) + 1}"' for name, order in orders.items() if label in order)
+        # one option alone has no place among others
+        ranked = {name: order for name, order in orders.items() if label in order and len(order) > 1}
+        places = (f' data-{name}="{order.index(label) + 1}"' for name, order in ranked.items())
         options.append(f"<li{''.join(places)}><strong>{html.escape(named(label))}</strong>: {html.escape(text)}</li>")
     lines = []
     for name, (found, about) in sources.items():
-        listed = ", ".join(f"{html.escape(named(label))} {found[label]:.1f}" for label in orders[name])
-        lines.append(f"<p>{html.escape(about)}, {'lowest' if lowest else 'highest'} first: {listed}.</p>")
+        listed = ", ".join(f"{html.escape(named(label))} <strong>{found[label]:.1f}</strong>" for label in orders[name])
+        missing = ", ".join(html.escape(named(label)) for label in asked["options"] if label not in found)
+        rest = f" Not {'in the table' if name == 'paper' else 'recorded yet'}: {missing}." if missing else ""
+        first = "" if len(found) == 1 else f", {'lowest' if lowest else 'highest'} first"
+        lines.append(f"<p>{html.escape(about)}{first}: {listed}.{rest}</p>")
     outcome = f'<details class="dr-folded"><summary>What came out</summary>{"".join(lines)}</details>'
     question = f"<p><strong>Predict, then look.</strong> {html.escape(asked['question'])}</p>"
     return f'<div class="dr-predict">{question}<ul>{"".join(options)}</ul>{outcome}</div>'
@@ -54,7 +59,8 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
         means = {label: 100 * sum(one.measured.mean(asked["measure"]) for one in own) / len(own) for label, own in runs.items()}
-        seeds = spell_seeds(min(map(len, runs.values())))
+        low, high = min(map(len, runs.values())), max(map(len, runs.values()))
+        seeds = f"{low} to {spell_seeds(high)}" if low < high else spell_seeds(high)
         found["records"] = means, f"In the book's records ({spell_data(runs)}; {seeds}), {asked['measure']} in percent"
     return found
 

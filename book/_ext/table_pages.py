@@ -31,6 +31,8 @@ QUESTION = re.compile(r"(\*\*[^*]+\?\*\*)\s+(.*)", re.DOTALL)
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
 RECORDED = re.compile(r"<th [^>]*>recorded")
+TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
+"""A link of an output to another notebook, in JSON."""
 SHOWN = 3
 """Claims in view; the others are folded."""
 
@@ -192,7 +194,8 @@ def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
         links = links_html(page, paper, app.config.book_repository)
         app.env.note_dependency(str(QUESTIONS))
         prediction = prediction_html(questions[page]) if page in (questions := load_questions()) else ""
-        source[0] = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
+        arranged = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
+        source[0] = TO_NOTEBOOK.sub(r"\1.html", arranged)
 
 
 def setup(app: Sphinx) -> dict[str, object]:

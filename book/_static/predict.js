@@ -17,9 +17,9 @@
 
   /* "1st of 4 in the paper, 3rd of 4 in the book's records" */
   function placed({ dataset }, count) {
-    const spell = (place) => `${place}${["th", "st", "nd", "rd"][place] || "th"} of ${count(place)}`;
+    const spell = (place, of) => `${place}${["th", "st", "nd", "rd"][place] || "th"} of ${of}`;
     const parts = [["paper", "the paper"], ["records", "the book’s records"]].filter(([name]) => dataset[name]);
-    return parts.map(([name, where]) => `${spell(dataset[name])} in ${where}`).join(", ");
+    return parts.map(([name, where]) => `${spell(dataset[name], count(name))} in ${where}`).join(", ");
   }
 
   function ask(place) {
@@ -33,7 +33,7 @@
       said.textContent = text;
     };
     const answered = (number) => {
-      const option = options[number], found = placed(option, () => options.filter((one) => one.dataset.paper || one.dataset.records).length);
+      const option = options[number], found = placed(option, (name) => options.filter((one) => one.dataset[name]).length);
       look(`You chose ${option.querySelector("strong").textContent}${found && `: ${found}`}.`);
     };
     const choices = options.map((option, i) => node("label", {}, node("input", { type: "radio", name: "prediction", value: i, required: true }),

@@ -11,8 +11,9 @@ from typing import Any
 from IPython.display import HTML
 
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
+from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record, answer, of_older_recipe
-from dr_lib.places import notebook_of
+from dr_lib.places import notebook_of, project_root
 from dr_lib.report.figures import Series, intervals, named, slopes
 from dr_lib.report.measured import (
     Pair,
@@ -345,10 +346,18 @@ def nearest(study: str, measure: str, about: str) -> str:
     if not values:
         return ""
     older = "; an older recipe" * of_older_recipe([record for own in runs.values() for record in own])
-    where = f"<code>{html.escape(notebook_of(study) or study)}</code>, {html.escape(spell_data(runs))}{older}"
+    where = f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}{older}"
     return (
         f"<strong>The nearest records</strong> are of {html.escape(about)} ({where}). {html.escape(measure)} in percent: {values}."
     )
+
+
+def _page_link(notebook: str | None) -> str:
+    """A link with its title to a notebook, from one in another folder of `notebooks`; the book's pages make it one to its page."""
+    if not notebook:
+        return ""
+    first = "".join(read_json(project_root() / notebook)["cells"][0]["source"])
+    return link(first.partition("\n")[0].removeprefix("# "), notebook.replace("notebooks", "..", 1)).html
 
 
 def _printed(values: Sequence[float | None]) -> list[Cell]:

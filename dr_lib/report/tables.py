@@ -34,9 +34,9 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 """A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to it."""
-DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA Medical", "scifact": "SciFact"}
-DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL, sample"}
-DATA |= {"dbpedia-mini": "DBpedia-Entity, sample", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
+DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA-Med", "scifact": "SciFact"}
+DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL (sample)"}
+DATA |= {"dbpedia-mini": "DBpedia-Entity (sample)", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
 DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "Schema-Guided Dialogue", "msmarco-passage": "MS MARCO"}
 DATA |= {"glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
 """What a page calls a collection in place of the name that it is loaded by."""
@@ -47,7 +47,7 @@ def data_named(name: str) -> str:
 
     Example:
         >>> data_named("trecdl-mini"), data_named("my-folder")
-        ('TREC DL, sample', 'my-folder')
+        ('TREC DL (sample)', 'my-folder')
     """
     return DATA.get(name, name)
 

@@ -44,10 +44,15 @@ def test_the_question_stands_before_every_result_of_its_page(page):
 def test_places_are_those_of_the_papers_values():
     html = prediction_html(PRINTED)
     assert re.findall(r"<li([^>]*)><strong>(\w+)", html) == [(' data-paper="1"', "SimLM"), (' data-paper="2"', "MLM")]
-    assert "SimLM 38.0, MLM 36.7" in html and "highest first" in html
+    assert "SimLM <strong>38.0</strong>, MLM <strong>36.7</strong>" in html and "highest first" in html
     turned = prediction_html(PRINTED | {"lowest": True})
-    assert "MLM 36.7, SimLM 38.0" in turned and re.search(r'data-paper="1"><strong>MLM', turned)
+    assert "MLM <strong>36.7</strong>, SimLM <strong>38.0</strong>" in turned and re.search(r'data-paper="1"><strong>MLM', turned)
     assert "&lt;b&gt;" in html and "a &amp; b" in html and "\n" not in html
+
+
+def test_options_that_were_not_measured_are_named_and_one_alone_has_no_place():
+    html = prediction_html(PRINTED | {"options": {"SimLM": "a", "No such": "b"}})
+    assert "SimLM <strong>38.0</strong>. Not in the table: No such." in html and "first:" not in html and "data-paper" not in html
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """The page of a table begins with its result: claims, leading figure, folded code; and its tables can be taken along."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from browser import needs_chromium, opened, visit
 from check_pages import ROOT
-from table_pages import arrange, bibtex, claims_html, links_html
+from table_pages import TO_NOTEBOOK, arrange, bibtex, claims_html, links_html
 
 from dr_lib.report import NOT_YET
 
@@ -143,3 +144,8 @@ def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
         browser.wait(f"{wide}.some(Boolean)")
         browser.visit(tmp_path / "bare.html")
         assert not any(browser.run(wide)) and browser.complaints == []
+
+
+def test_a_link_of_an_output_to_a_notebook_leads_to_its_page():
+    links = '<a href="../simlm/table07.ipynb">a</a><a href="../../_sources/notebooks/simlm/table07.ipynb">b</a>'
+    assert json.loads(TO_NOTEBOOK.sub(r"\1.html", json.dumps(links))) == links.replace("07.ipynb", "07.html", 1)

@@ -151,7 +151,8 @@ def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs
 def test_a_card_says_what_the_nearest_records_are(runs, monkeypatch):
     monkeypatch.setattr(comparison, "recorded", lambda study: runs)
     said = comparison.nearest("simlm/table07", "MRR@10", "other <rows>")
-    assert "<code>notebooks/simlm/table07_objectives.ipynb</code>, tiny, 1,200 passages" in said and "other &lt;rows&gt;" in said
+    page = '<a href="../simlm/table07_objectives.ipynb">SimLM, Table 7: pre-training objectives</a>'
+    assert f"{page}, tiny, 1,200 passages" in said and "other &lt;rows&gt;" in said
     assert [said.index(label) for label in ("ahead", "behind")] == sorted(said.index(label) for label in ("ahead", "behind"))
     assert said in compared({}).table(["a"], "x", nearest=said).data
     assert comparison.nearest("simlm/table07", "R@5", "x") == ""
