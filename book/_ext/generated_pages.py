@@ -257,10 +257,10 @@ SEEN = {
     "one seed, held": "leaning held",
     "one seed, held in part": "leaning held in part",
     "one seed, reversed": "leaning reversed",
-    "one seed, inconclusive": "undecided",
-    "inconclusive": "undecided",
+    "one seed, inconclusive": "inconclusive",
+    "inconclusive": "inconclusive",
     "not run": "not run",
-    "unanswerable": "cannot be seen here",
+    "unanswerable": "unanswerable",
 }
 """What the first page calls the state of a claim; of one seed, the way it leans."""
 

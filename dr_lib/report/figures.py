@@ -53,7 +53,7 @@ FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit nsp pair",
     "masked words alone": "mlm maskedlm rtd",
-    "no pre-training": "none nopretraining bertbase bert bm25",
+    "not pre-trained": "none nopretraining bertbase bert bm25",
 }
 """Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""
 WIDTH = 5.4
@@ -203,7 +203,7 @@ def intervals(
     def draw(palette: Palette) -> Figure:
         figure = Figure(figsize=(WIDTH, 1.2 + 0.52 * len(labels)), layout="constrained")
         panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
-        colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"no pre-training": palette.paper}
+        colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"not pre-trained": palette.paper}
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
                 colour = colours[family(label)] if by_family else getattr(palette, one.role)

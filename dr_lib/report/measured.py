@@ -96,7 +96,8 @@ def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
         Wall seconds, pre-training by its share of steps, as the median of the records; None where there is none. And
         whether they are of an older, shorter recipe, because today's has none.
     """
-    alike = [one for one in _timed_runs() if method_of(one["recipe"]) == method_of(recipe)]
+    kind = (*method_of(recipe), _base(recipe))
+    alike = [one for one in _timed_runs() if (*method_of(one["recipe"]), _base(one["recipe"])) == kind]
     of_today = [one for one in alike if recipe_length(one["recipe"]) == recipe_length(_at_laptop())]
     seconds = []
     for one in of_today or alike:
@@ -118,6 +119,11 @@ def laptop_steps(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 @cache
 def _at_laptop() -> dict[str, Any]:
     return recipe_at("laptop").portable()
+
+
+def _base(recipe: Mapping[str, Any]) -> str | None:
+    """The base model whose size decides what a step takes; BM25 has none."""
+    return recipe.get("base") if len(method_of(recipe)) > 1 else None
 
 
 @cache
