@@ -23,7 +23,7 @@ from dr_lib.report.export import export
 from dr_lib.report.figures import FUSED, named
 from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
-from dr_lib.report.tables import Cell, bullets, folded, interval_cell, search_table, table
+from dr_lib.report.tables import Cell, bullets, data_named, folded, interval_cell, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
@@ -131,7 +131,9 @@ class Compared(lab.Compared):
         values = [
             [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
         ]  # beside the words, not far right
-        return table(["the text", "in numbers and words"], values, caption=f"Collection {found.name}.{missing}{named_all}")
+        return table(
+            ["the text", "in numbers and words"], values, caption=f"Collection {data_named(found.name)}.{missing}{named_all}"
+        )
 
     @property
     def questions(self) -> HTML:
