@@ -66,6 +66,18 @@ def test_replayed_on_hidden_halves_it_decides_twice_as_many_claims_an_hour_as_ch
     assert sum(ours) >= 2 * sum(theirs), (ours, theirs)
 
 
+def test_runs_of_an_older_recipe_are_still_to_be_made():
+    whole = cache(load_records)
+
+    def aged(folder, study):
+        older = {"finetuning": {"steps": 1}, "passage_length": 1}
+        return [one.model_copy(update={"recipe": one.recipe | older}) for one in whole(folder, study)]
+
+    now, then = (plan(1e9, seeds=(1,), read=read) for read in (whole, aged))
+    count = [sum(len(sweep.runs) for sweep in made.sweeps) for made in (now, then)]
+    assert count[1] > count[0] + 50
+
+
 @pytest.mark.slow
 def test_the_command_names_what_cannot_be_decided_and_what_to_run(capsys):
     assert main(["plan", "--hours", "8"]) == 0
