@@ -93,6 +93,7 @@ SAID = {
     "cdmae/fig2_fig3_masked_terms": [
         [f"cdmae/figure02; {row}, 50 %; stop words and punctuation" for row in ("random masking", "importance-aware masking")]
     ],
+    "cdmae/table04_projection": [[f"cdmae/table04; {row} projection; MRR@10" for row in ("w/o", "w/")]],
     "cdmae/table06_masking_cost": [
         [f"cdmae/table06; {row}; CPU ms" for row in ("RetroMAE", "CDMAE", "MAE")],
         ["cdmae/table06; SimLM; GPU ms", "cdmae/table06; RetroMAE; CPU ms"],
