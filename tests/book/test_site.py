@@ -61,7 +61,8 @@ def visit(browser: Browser, name: str, query: str = "") -> None:
 
 def show(browser: Browser, theme: str) -> None:
     """Another theme, without the time that colours take to change and that folded parts take to appear."""
-    style = "Object.assign(document.createElement('style'), { textContent: '* { transition: none !important; animation: none !important }' })"
+    at_once = "* { transition: none !important; animation: none !important }"
+    style = f"Object.assign(document.createElement('style'), {{ textContent: '{at_once}' }})"
     browser.run(f"document.head.append({style}), document.documentElement.dataset.theme = '{theme}'")
 
 
