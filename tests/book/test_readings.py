@@ -36,8 +36,11 @@ SAID = {
         ["dpr_paq/figure02; no pairs, no fine-tuning; MRR@10", "dpr_paq/table04; BFS, no fine-tuning; MRR@10"],
     ],
     "dpr_paq/table03_tuned": [
-        [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}" for row in ("Reddit together", "Reddit")]
-        for where in ("topical-chat", "sgd")
+        *(
+            [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}" for row in ("Reddit together", "Reddit")]
+            for where in ("topical-chat", "sgd")
+        ),
+        [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; ubuntu-irc" for row in ("Reddit", "Reddit together")],
     ],
     "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
     "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
