@@ -37,7 +37,7 @@ HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA-Med", "scifact": "SciFact"}
 DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL (sample)"}
 DATA |= {"dbpedia-mini": "DBpedia-Entity (sample)", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
-DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "Schema-Guided Dialogue", "msmarco-passage": "MS MARCO"}
+DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "SGD", "msmarco-passage": "MS MARCO"}
 DATA |= {"glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
 """What a page calls a collection in place of the name that it is loaded by."""
 
