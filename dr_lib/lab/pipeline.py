@@ -110,15 +110,18 @@ class Pipeline:
 
     @property
     def _learned_before(self) -> Stage | Data | Part:
-        """What pre-training starts from: the base model, or what it became by the texts or pairs that are read `first`."""
-        recipe, before = self.recipe, {}
-        if passages := recipe.pretraining.first:
-            before |= {"pretraining__collection": passages.model_dump(mode="json"), "pretraining__first": None}
+        """What pre-training starts from: the base model, or what it became by texts and then pairs that are read `first`."""
+        recipe = self.recipe
         if recipe.objective.name == "reddit" and (pairs := recipe.auxiliary.reddit_pairs.first):
             same = {"file": pairs, "first": None, "first_by": None}
-            before |= {f"auxiliary__reddit_pairs__{key}": value for key, value in same.items()}
+            before = {f"auxiliary__reddit_pairs__{key}": value for key, value in same.items()}
             before |= {"objective": recipe.auxiliary.reddit_pairs.first_by or "reddit"}
-        if not before:
+        elif passages := recipe.pretraining.first:
+            before = {"pretraining__collection": passages.model_dump(mode="json")}
+            before |= {"pretraining__first": None, "pretraining__first_by": None}
+            if recipe.pretraining.first_by:
+                before |= {"objective": recipe.pretraining.first_by}
+        else:
             return self.base.model
         # Its decoder and heads are not kept: the second training makes its own.
         return Pipeline(recipe.with_(few_shot=None, **before)).pretrained / "model"
@@ -609,7 +612,8 @@ def check(pipeline: Pipeline) -> None:
         problem = f"{recipe.objective.name} replaces words by the guesses of a masked LM, and {base.name} came without its head"
         fix = "Name a masked LM of the same vocabulary as `generator`, or take a method without one (mlm, retromae)."
         raise InputError(problem, where="objective", fix=fix)
-    for key in ("collection", "first") if recipe.objective.name == "pair" else ():
+    readers = {"collection": recipe.objective.name, "first": recipe.pretraining.first_by or recipe.objective.name}
+    for key in [key for key, name in readers.items() if name == "pair"]:
         if (chosen := getattr(recipe.pretraining, key)) and open_sample(chosen).digest != collection.digest:
             problem = "pair learns from judged passages of the recipe's collection, and this names another one"
             raise InputError(problem, where=f"pretraining.{key}", fix="Leave it out, or take a method that reads no labels.")

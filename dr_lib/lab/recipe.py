@@ -93,12 +93,23 @@ class Pretraining(training.Pretraining):
     Args:
         collection: passages to pre-train on, where they are not those of the recipe's collection (SimLM Table 10, CDMAE
             Table 5).
-        first: passages that the same method is pre-trained on before, for as many steps (CDMAE Table 5: general text).
+        first: passages that are read before, for as many steps (CDMAE Table 5: general text).
+        first_by: the method that reads those, where it is not the recipe's own (DPR-PAQ Tables 1 and 3: "mlm", more of it).
     """
 
-    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection", "first"}  # the stage gets the passages
+    # the stage gets the passages, and the model that was trained before
+    unkeyed: ClassVar[frozenset[str]] = training.Pretraining.unkeyed | {"collection", "first", "first_by"}
     collection: CollectionSettings | None = None
     first: CollectionSettings | None = None
+    first_by: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Pretraining":
+        if self.first_by:
+            objectives.method(self.first_by)
+            if not self.first or self.first_by == "none":
+                raise ValueError("first_by names the method that pre-trains on the passages of `first`")
+        return self
 
 
 class NegativesSettings(Settings):

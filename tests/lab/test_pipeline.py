@@ -113,6 +113,30 @@ def test_pre_training_may_begin_with_other_passages(tiny_recipe, beir_folder, tm
     assert twice.pretrained.arguments["passages"].key == Pipeline(tiny_recipe).pretrained.arguments["passages"].key
 
 
+def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_path):
+    beir_folder(tmp_path / "general", passages=30)
+    general = str(tmp_path / "general")
+    masked = tiny_recipe.with_(pretraining__first=general, pretraining__first_by="mlm")
+    before = Pipeline(tiny_recipe.with_(objective="mlm", pretraining__collection=general)).pretrained
+    assert Pipeline(masked).pretrained.arguments["start"].stage.key == before.key
+    posts, talk = tmp_path / "posts.jsonl", tmp_path / "talk.jsonl"
+    for path in (posts, talk):
+        path.write_text(json.dumps({"context": [f"a question of {path.stem}"], "response": "and what is said to it"}) + "\n")
+    reddit = masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(talk), auxiliary__reddit_pairs__first=str(posts))
+    middle = Pipeline(reddit).pretrained.arguments["start"].stage  # texts, then posts, then dialogues
+    assert middle.arguments["start"].stage.key == before.key
+    assert middle.key == Pipeline(masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(posts))).pretrained.key
+    for wrong in ({"pretraining__first_by": "mlm"}, {"pretraining__first": general, "pretraining__first_by": "none"}):
+        with pytest.raises(InputError, match="first_by names the method"):
+            tiny_recipe.with_(**wrong)
+    with pytest.raises(InputError, match="no method 'bert'"):
+        masked.with_(pretraining__first_by="bert")
+    judged = masked.with_(pretraining__first_by="pair")
+    with pytest.raises(InputError, match=r"pretraining\.first: pair learns from judged passages"):
+        Pipeline(judged)
+    assert Pipeline(tiny_recipe.with_(objective="pair", pretraining__first=general, pretraining__first_by="mlm")).pretrained
+
+
 def test_pairs_and_questions_are_made_of_the_passages_that_are_pre_trained_on(tiny_recipe, beir_folder, tmp_path):
     beir_folder(tmp_path / "other", passages=30)
     pipeline = Pipeline(tiny_recipe.with_(pretraining__collection=str(tmp_path / "other"), auxiliary__paq_pairs__filter_by="dense"))
