@@ -9,6 +9,7 @@ here. Page of the book: ideas/pipeline.
 """
 
 from functools import cached_property, partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -529,7 +530,10 @@ class Pipeline:
         return evaluation.scores(self.run, where, **measured)
 
     def stages(self) -> dict[str, Stage]:
-        """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind."""
+        """Every stage that the evaluation depends on, by its role in this pipeline, else by its kind.
+
+        Of several of one name the last has it; those before it are `earlier NAME`, `earlier NAME 2`, and so on back.
+        """
         walked = {one.key: one for one in self.evaluation.walk()}
         kind, retrieves = self.recipe.evaluation.kind, ("pretrained", "retriever", "run")
         dialogue = () if self.recipe.final == "reranker" else retrieves  # a cross-encoder reads them without a retriever
@@ -537,7 +541,10 @@ class Pipeline:
         names = ("run",) if self.recipe.retriever and names else names
         named = {name: one for name in (*names, "evaluation") if (one := getattr(self, name)) and one.key in walked}
         known = {one.key for one in named.values()}
-        return {_role(one): one for one in walked.values() if one.key not in known} | named
+        for one in [one for one in reversed(walked.values()) if one.key not in known]:
+            before = (f"earlier {_role(one)}" + (f" {n}" if n > 1 else "") for n in count(1))
+            named[next(name for name in chain([_role(one)], before) if name not in named)] = one
+        return named
 
     # Facts ----------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,22 @@ def test_a_re_ranked_pair_record_names_the_last_cross_encoder_and_not_that_of_th
     assert len(found) == 2 and pipeline.stages()["cross_encoder"].key == pipeline.cross_encoder.key
 
 
+def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder, tmp_path):
+    beir_folder(tmp_path / "general", passages=30)
+    recipe = tiny_recipe.with_(final="retriever2", mining__rounds=2, pretraining__first=str(tmp_path / "general"))
+    pipeline = lab.Pipeline(recipe)
+    stages = pipeline.stages()
+    assert sorted(one.key for one in stages.values()) == sorted(one.key for one in pipeline.evaluation.walk())
+    retrievers = [stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")]
+    assert retrievers[0].key == pipeline.retriever1.key and retrievers[2].key == pipeline.retriever2.key
+    assert [one.arguments["negatives"].kind for one in retrievers] == 3 * ["negatives"]
+    assert stages["pretrained"].arguments["start"].stage.key == stages["earlier pretrained"].key
+    record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
+    spent = {one.key: shared.manifest(one)["seconds"] for one in stages.values() if one.kind != "pretrained"}
+    assert {record.keys[name] for name in record.seconds} == {*record.keys.values()}
+    assert record.seconds["earlier retriever"] == spent[stages["earlier retriever"].key] > 0
+
+
 def test_versions_that_differ_between_stages_are_all_named():
     manifests = [{"versions": {"torch": "1", "numpy": "2"}}, {"versions": {"torch": "3"}}]
     assert versions_of(manifests) == {"numpy": "2", "torch": "1 and 3"}
