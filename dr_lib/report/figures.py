@@ -59,6 +59,8 @@ FAMILIES = {
 WIDTH = 5.4
 """Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
 PANELS_A_ROW = 2
+LEAST_SPAN = 2.0
+"""Points that an axis of intervals spans at least: a difference that no noise would leave standing must not look large."""
 
 
 class Palette(NamedTuple):
@@ -181,7 +183,7 @@ def intervals(
 ) -> HTML:
     """Points with 95 % intervals: one panel per source, one line per configuration, its name above it.
 
-    Colours are by family where the configurations are of several.
+    Colours are by family where the configurations are of several. An axis in per cent or points spans `LEAST_SPAN` at least.
 
     Args:
         series: what to draw; a source without any point gets no panel, without any source there is no figure.
@@ -219,6 +221,10 @@ def intervals(
             if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
+        for axes in (axes for axes, one in zip(panels, filled, strict=True) if one.unit.endswith("%") or "points" in one.unit):
+            low, high = axes.get_xlim()
+            if high - low < LEAST_SPAN:
+                axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
         for label, place in places.items():  # the names go over the panels that follow
             name = panels[0].text(0, place + 0.3, tick(label), transform=panels[0].get_yaxis_transform(), va="baseline")
             name.set_in_layout(False)
