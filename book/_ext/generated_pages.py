@@ -34,6 +34,7 @@ from dr_lib.report import (
     curves,
     data_named,
     mean_intervals,
+    named_in,
     per_cent,
     recorded,
     recorded_collections,
@@ -337,7 +338,8 @@ def _verdict(entry: Entry) -> list[Cell]:
         older = "; older recipe" * entry["older_recipe"]
         records = f"{place}, {entry['scale']} scale, {spell_seeds(entry['fewest_seeds'])}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
-    note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
+    labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
+    note = " ".join(filter(None, [named_in(entry["note"], labels), lacks, entry["why"]]))
     return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
 
 
