@@ -34,6 +34,7 @@ from dr_lib.report import (
     curves,
     data_named,
     mean_intervals,
+    named,
     named_in,
     per_cent,
     recorded,
@@ -42,6 +43,7 @@ from dr_lib.report import (
     table,
     verdict_badge,
 )
+from dr_lib.report.comparison import title_of
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
@@ -52,6 +54,11 @@ RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
+SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
+"""What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the sizes."""
+MACHINE = {"cpu": "processor", "cores": "processor cores", "threads": "threads", "memory_gib": "memory, GiB"}
+MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
+"""A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
 
 Entry = Mapping[str, Any]
@@ -108,7 +115,7 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
     facts = machine.machine_facts()
-    host = [[name.replace("_gib", ", GiB").replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
+    host = [[name, str(_plain(facts[fact]))] for fact, name in MACHINE.items()]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
@@ -152,14 +159,14 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     for path in sorted((to / "notebooks").rglob("*.ipynb")):
         run = read_json(path)["metadata"].get("papermill", {})
         page = path.relative_to(to).with_suffix("").as_posix()
-        name = link(page.removeprefix("notebooks/"), f"../{page}.html")
+        name = link(title_of(str(path)), f"../{page}.html")
         rows.append([name, run.get("parameters", {}).get("scale"), run.get("duration")])
     return rows
 
 
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
-    columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
+    columns = ["page", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
     certificates = load_certificates(places.records_root().parent / "certificates")
     rows = [_record_row(record, certificates) for record in load_records(recorded_folder(scale))]
     return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
@@ -176,12 +183,12 @@ def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]
 
 def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:
     rebuilt = certificates.get((record.file_name, record.created), ())
-    data, split = record.data["collection"], record.recipe["evaluation"]["split"]
+    page, data, split = places.notebook_of(record.study), record.data["collection"], record.recipe["evaluation"]["split"]
     return [
-        record.study,
-        link(per_cent(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
+        link(title_of(page).partition(":")[0], f"../{page.removesuffix('.ipynb')}.html") if page else record.study,
+        link(named(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
-        f"{data['name']} ({data['digest'][:10]})",
+        f"{data_named(data['name'])} ({data['digest'][:10]})",
         data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
         _chip(record.machine),
@@ -373,9 +380,11 @@ def methods_figure() -> HTML:
 def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
     sizes = ("passages", "train_queries", "test_queries")
+    known, counted = recorded_collections(), read_json(SPLITS)
     rows = [
         [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:16], _pages_of(data["studies"])]
-        for data in recorded_collections()
+        for data in known
+        if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
@@ -388,9 +397,37 @@ def data_page() -> str:
         " compressed and a plain copy have the same one, and a changed comma has another.",
         "## Behind the records",
         table(columns, rows, caption="Collections that records were made on.") if rows else "There is no record yet.",
+        *splits_tables([data for data in known if data["name"] in counted], counted),
         "## The built-in collection",
         table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
     )
+
+
+def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapping[str, Any]]) -> list[HTML]:
+    """Dialogues with contexts and candidates, sentence tasks with rows, by split; what was counted in another file is left out.
+
+    Args:
+        known: of `recorded_collections`; a digest is that of the files that the runs read.
+        counted: name -> split -> counts and digest, from `SPLITS`.
+    """
+    rows: dict[str, list[list[Cell]]] = {"contexts": [], "rows": []}
+    for data in known:
+        splits, digests = counted[data["name"]], data["digest"].split()
+        same = {*digests} <= {one["digest"] for one in splits.values()}
+        kind = "contexts" if "contexts" in splits["train"] else "rows"
+        counts: list[Cell] = [splits.get(split, {}).get(kind) if same else None for split in ("train", "dev", "test")]
+        each: list[Cell] = [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
+        ends = [", ".join(digest[:16] for digest in digests), _pages_of(data["studies"])]
+        rows[kind].append([_loaded_by(data["name"]), *counts, *each, *ends])
+    heads = {kind: [f"{split} {kind}" for split in ("training", "dev", "test")] for kind in rows}
+    heads["contexts"].append("candidates of a test context")
+    captions = {
+        "contexts": "Dialogues that records were made on; the digest is that of the test file.",
+        "rows": "Sentence tasks that records were made on: fine-tuned on the training rows, scored on the dev rows.",
+    }
+    return [
+        table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind]) for kind in rows if rows[kind]
+    ]
 
 
 def _loaded_by(name: str) -> str:
@@ -399,9 +436,11 @@ def _loaded_by(name: str) -> str:
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
-    """Links to the notebooks that run these studies, folded where they are many."""
-    pages = sorted({page.removesuffix(".ipynb") for study in studies if (page := places.notebook_of(study))})
-    links = ", ".join(link(page.removeprefix("notebooks/"), f"../{page}.html").html for page in pages)
+    """Links to the notebooks that run these studies, by the beginnings of their titles where these differ; many are folded."""
+    pages = {page: title_of(page) for page in sorted({places.notebook_of(study) or "" for study in studies} - {""})}
+    short = [title.partition(":")[0] for title in pages.values()]
+    names = [title if short.count(one) > 1 else one for one, title in zip(short, pages.values(), strict=True)]
+    links = "; ".join(link(name, f"../{page.removesuffix('.ipynb')}.html").html for name, page in zip(names, pages, strict=True))
     return Markup(f"<details><summary>{len(pages)} pages</summary>{links}</details>" if len(pages) > 4 else links)
 
 

@@ -6,6 +6,7 @@ line reports that they ran, and where nothing is recorded a card gives the cost 
 
 import html
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from IPython.display import HTML
@@ -358,8 +359,19 @@ def _page_link(notebook: str | None) -> str:
     """A link with its title to a notebook, from one in another folder of `notebooks`; the book's pages make it one to its page."""
     if not notebook:
         return ""
+    return link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+
+
+@cache
+def title_of(notebook: str) -> str:
+    """The title of a notebook, by its path, which may be one from the project's folder.
+
+    Example:
+        >>> title_of("notebooks/simlm/table08_replace_rates.ipynb")
+        'SimLM, Table 8: replace rates'
+    """
     first = "".join(read_json(project_root() / notebook)["cells"][0]["source"])
-    return link(first.partition("\n")[0].removeprefix("# "), notebook.replace("notebooks", "..", 1)).html
+    return first.partition("\n")[0].removeprefix("# ")
 
 
 def _printed(values: Sequence[float | None]) -> list[Cell]:
