@@ -341,9 +341,10 @@ def _verdict(entry: Entry) -> list[Cell]:
         place = ", ".join(map(data_named, listed))
         states = Counter(pair["state"] for pair in entry["pairs"])
         each = ", ".join(f"{number} {state.replace('inconclusive', 'open')}" for state, number in sorted(states.items()))
-        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run: {each}"
+        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run" + f": {each}" * bool(each)
         older = "; older recipe" * entry["older_recipe"]
-        records = f"{place}, {entry['scale']} scale, {spell_seeds(entry['fewest_seeds'])}{parts}{older}"
+        seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
+        records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
     note = " ".join(filter(None, [named_in(entry["note"], labels), lacks, entry["why"]]))
