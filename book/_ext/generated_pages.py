@@ -459,7 +459,7 @@ def base_page() -> str:
     record = read_json(places.embedded_base() / "record.json")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
-        [part["name"], part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
+        [_loaded_by(part["name"]), part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
         for part in record["text"]
     ]
     facts = [
@@ -480,6 +480,7 @@ def base_page() -> str:
     planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
     made = BaseRecipe.model_validate(recipe).portable()  # with today's defaults for keys that are younger than the record
     told = "This is the recipe of" if planned == made else "It was made by an earlier and shorter recipe than that of"
+    words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]  # one column, one edge
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
     alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
     return _page(
@@ -488,7 +489,7 @@ def base_page() -> str:
         f" the book's own loop (`python -m dr_lib base RECIPE`), as the table says. {told}"
         f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
         " Text with nothing left out was read whole, the passages of its test documents included, but never a query.",
-        table(["", ""], facts, caption="How it was made.", digits=3),
+        table(["", ""], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),
