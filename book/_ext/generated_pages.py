@@ -424,7 +424,7 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
     heads["contexts"].append("candidates of a test context")
     captions = {
         "contexts": "Dialogues that records were made on; the digest is that of the test file.",
-        "rows": "Sentence tasks that records were made on: fine-tuned on the training rows, scored on the dev rows.",
+        "rows": "Sentence tasks that records were made on, by training and dev rows; the digests are those of these two files.",
     }
     return [
         table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind]) for kind in rows if rows[kind]
