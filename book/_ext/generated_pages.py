@@ -34,6 +34,8 @@ from dr_lib.report import (
     curves,
     data_named,
     mean_intervals,
+    named,
+    named_in,
     per_cent,
     recorded,
     recorded_collections,
@@ -41,6 +43,7 @@ from dr_lib.report import (
     table,
     verdict_badge,
 )
+from dr_lib.report.comparison import title_of
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
@@ -51,6 +54,11 @@ RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
 """A copy of what `make test-faults` leaves in `_build`."""
+SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
+"""What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the sizes."""
+MACHINE = {"cpu": "processor", "cores": "processor cores", "threads": "threads", "memory_gib": "memory, GiB"}
+MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
+"""A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
 
 Entry = Mapping[str, Any]
@@ -107,7 +115,7 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
     facts = machine.machine_facts()
-    host = [[name.replace("_gib", ", GiB").replace("_", " "), _plain(value)] for name, value in facts.items() if name != "versions"]
+    host = [[name, str(_plain(facts[fact]))] for fact, name in MACHINE.items()]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
@@ -151,14 +159,14 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     for path in sorted((to / "notebooks").rglob("*.ipynb")):
         run = read_json(path)["metadata"].get("papermill", {})
         page = path.relative_to(to).with_suffix("").as_posix()
-        name = link(page.removeprefix("notebooks/"), f"../{page}.html")
+        name = link(title_of(str(path)), f"../{page}.html")
         rows.append([name, run.get("parameters", {}).get("scale"), run.get("duration")])
     return rows
 
 
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
-    columns = ["study", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
+    columns = ["page", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
     certificates = load_certificates(places.records_root().parent / "certificates")
     rows = [_record_row(record, certificates) for record in load_records(recorded_folder(scale))]
     return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
@@ -175,12 +183,12 @@ def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]
 
 def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:
     rebuilt = certificates.get((record.file_name, record.created), ())
-    data, split = record.data["collection"], record.recipe["evaluation"]["split"]
+    page, data, split = places.notebook_of(record.study), record.data["collection"], record.recipe["evaluation"]["split"]
     return [
-        record.study,
-        link(per_cent(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
+        link(title_of(page).partition(":")[0], f"../{page.removesuffix('.ipynb')}.html") if page else record.study,
+        link(named(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
-        f"{data['name']} ({data['digest'][:10]})",
+        f"{data_named(data['name'])} ({data['digest'][:10]})",
         data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
         _chip(record.machine),
@@ -333,11 +341,13 @@ def _verdict(entry: Entry) -> list[Cell]:
         place = ", ".join(map(data_named, listed))
         states = Counter(pair["state"] for pair in entry["pairs"])
         each = ", ".join(f"{number} {state.replace('inconclusive', 'open')}" for state, number in sorted(states.items()))
-        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run: {each}"
+        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run" + f": {each}" * bool(each)
         older = "; older recipe" * entry["older_recipe"]
-        records = f"{place}, {entry['scale']} scale, {spell_seeds(entry['fewest_seeds'])}{parts}{older}"
+        seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
+        records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
-    note = " ".join(filter(None, [entry["note"], lacks, entry["why"]]))
+    labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
+    note = " ".join(filter(None, [named_in(entry["note"], labels), lacks, entry["why"]]))
     return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
 
 
@@ -371,9 +381,11 @@ def methods_figure() -> HTML:
 def data_page() -> str:
     """The collections behind the records, with sizes and digests, and the built-in one."""
     sizes = ("passages", "train_queries", "test_queries")
+    known, counted = recorded_collections(), read_json(SPLITS)
     rows = [
         [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:16], _pages_of(data["studies"])]
-        for data in recorded_collections()
+        for data in known
+        if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
@@ -386,9 +398,37 @@ def data_page() -> str:
         " compressed and a plain copy have the same one, and a changed comma has another.",
         "## Behind the records",
         table(columns, rows, caption="Collections that records were made on.") if rows else "There is no record yet.",
+        *splits_tables([data for data in known if data["name"] in counted], counted),
         "## The built-in collection",
         table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
     )
+
+
+def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapping[str, Any]]) -> list[HTML]:
+    """Dialogues with contexts and candidates, sentence tasks with rows, by split; what was counted in another file is left out.
+
+    Args:
+        known: of `recorded_collections`; a digest is that of the files that the runs read.
+        counted: name -> split -> counts and digest, from `SPLITS`.
+    """
+    rows: dict[str, list[list[Cell]]] = {"contexts": [], "rows": []}
+    for data in known:
+        splits, digests = counted[data["name"]], data["digest"].split()
+        same = {*digests} <= {one["digest"] for one in splits.values()}
+        kind = "contexts" if "contexts" in splits["train"] else "rows"
+        counts: list[Cell] = [splits.get(split, {}).get(kind) if same else None for split in ("train", "dev", "test")]
+        each: list[Cell] = [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
+        ends = [", ".join(digest[:16] for digest in digests), _pages_of(data["studies"])]
+        rows[kind].append([_loaded_by(data["name"]), *counts, *each, *ends])
+    heads = {kind: [f"{split} {kind}" for split in ("training", "dev", "test")] for kind in rows}
+    heads["contexts"].append("candidates of a test context")
+    captions = {
+        "contexts": "Dialogues that records were made on; the digest is that of the test file.",
+        "rows": "Sentence tasks that records were made on, by training and dev rows; the digests are those of these two files.",
+    }
+    return [
+        table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind]) for kind in rows if rows[kind]
+    ]
 
 
 def _loaded_by(name: str) -> str:
@@ -397,9 +437,11 @@ def _loaded_by(name: str) -> str:
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
-    """Links to the notebooks that run these studies, folded where they are many."""
-    pages = sorted({page.removesuffix(".ipynb") for study in studies if (page := places.notebook_of(study))})
-    links = ", ".join(link(page.removeprefix("notebooks/"), f"../{page}.html").html for page in pages)
+    """Links to the notebooks that run these studies, by the beginnings of their titles where these differ; many are folded."""
+    pages = {page: title_of(page) for page in sorted({places.notebook_of(study) or "" for study in studies} - {""})}
+    short = [title.partition(":")[0] for title in pages.values()]
+    names = [title if short.count(one) > 1 else one for one, title in zip(short, pages.values(), strict=True)]
+    links = "; ".join(link(name, f"../{page.removesuffix('.ipynb')}.html").html for name, page in zip(names, pages, strict=True))
     return Markup(f"<details><summary>{len(pages)} pages</summary>{links}</details>" if len(pages) > 4 else links)
 
 
@@ -417,7 +459,7 @@ def base_page() -> str:
     record = read_json(places.embedded_base() / "record.json")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
-        [part["name"], part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
+        [_loaded_by(part["name"]), part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
         for part in record["text"]
     ]
     facts = [
@@ -438,6 +480,7 @@ def base_page() -> str:
     planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
     made = BaseRecipe.model_validate(recipe).portable()  # with today's defaults for keys that are younger than the record
     told = "This is the recipe of" if planned == made else "It was made by an earlier and shorter recipe than that of"
+    words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]  # one column, one edge
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
     alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
     return _page(
@@ -446,7 +489,7 @@ def base_page() -> str:
         f" the book's own loop (`python -m dr_lib base RECIPE`), as the table says. {told}"
         f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
         " Text with nothing left out was read whole, the passages of its test documents included, but never a query.",
-        table(["", ""], facts, caption="How it was made.", digits=3),
+        table(["", ""], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),

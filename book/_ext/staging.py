@@ -37,7 +37,8 @@ def digest(paths: Iterable[Path]) -> str:
 
 def behind_pages(root: Path) -> str:
     """Digest of what generated pages are made from: library, papers, lesson plan, measurements, records, weights, notebooks."""
-    folders = ["book/papers", "book/teaching", "book/ideas/measured", *(f"book/{name}" for name in UNSEEN), "_build/executed"]
+    measured = [f"book/{name}/measured" for name in ("ideas", "practice", "reference")]
+    folders = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN), "_build/executed"]
     parts = [files(root / "dr_lib", "*.py"), files(root / "book" / "_ext", "*.py"), *(files(root / name) for name in folders)]
     return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())]) + os.environ.get("SEARCHED", "")
 

@@ -6,6 +6,7 @@ line reports that they ran, and where nothing is recorded a card gives the cost 
 
 import html
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from IPython.display import HTML
@@ -14,7 +15,7 @@ from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record, answer, of_older_recipe
 from dr_lib.places import notebook_of, project_root
-from dr_lib.report.figures import Series, intervals, named, slopes
+from dr_lib.report.figures import Series, intervals, named, named_in, slopes
 from dr_lib.report.measured import (
     Pair,
     Runs,
@@ -209,12 +210,13 @@ class Comparison:
         for claim in claims:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
-            statement = Markup(f"{html.escape(per_cent(claim.statement))}<br><code>{html.escape(claim.id)}</code>")
+            statement = Markup(f'{html.escape(per_cent(claim.statement))} <small class="claim-id">{html.escape(claim.id)}</small>')
             said = leaning if found.state == "one seed" else str  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, said(pair.state)) for pair in found.pairs)) if found.pairs else None
             data = f"Measured: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
+            labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            note = " ".join(filter(None, [per_cent(found.note), data, lacks and f"Stand-in: {lacks}"]))
+            note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
         return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
@@ -224,7 +226,8 @@ def _pair(pair: PairResult, state: str) -> str:
     """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``."""
     times, unit = unit_of(pair.measure)
     mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
-    amount, said = f" {unit}" if times == 1 else "", html.escape(per_cent(pair.said))
+    said = html.escape(f"{named(pair.better)} {pair.relation} {named(pair.worse)}")
+    amount = f" {unit}" if times == 1 else ""
     return f'<span class="pair">{said}: {minus(f"{mean} [{low}, {high}]")}{amount}, {html.escape(state)}</span>'
 
 
@@ -356,8 +359,19 @@ def _page_link(notebook: str | None) -> str:
     """A link with its title to a notebook, from one in another folder of `notebooks`; the book's pages make it one to its page."""
     if not notebook:
         return ""
+    return link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+
+
+@cache
+def title_of(notebook: str) -> str:
+    """The title of a notebook, by its path, which may be one from the project's folder.
+
+    Example:
+        >>> title_of("notebooks/simlm/table08_replace_rates.ipynb")
+        'SimLM, Table 8: replace rates'
+    """
     first = "".join(read_json(project_root() / notebook)["cells"][0]["source"])
-    return link(first.partition("\n")[0].removeprefix("# "), notebook.replace("notebooks", "..", 1)).html
+    return first.partition("\n")[0].removeprefix("# ")
 
 
 def _printed(values: Sequence[float | None]) -> list[Cell]:

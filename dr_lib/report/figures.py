@@ -10,7 +10,7 @@ Every figure is as narrow as a phone (`WIDTH`) and is drawn once: names stand ab
 import html
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
-from dr_lib.report.tables import per_cent
+from dr_lib.report.tables import data_named, per_cent
 
 FUSED = "BM25 + "
 NAMES = {
@@ -48,6 +48,7 @@ NAMES = {
 }
 """What a page calls a method in place of its code word."""
 OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
+OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
 """The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
@@ -59,6 +60,8 @@ FAMILIES = {
 WIDTH = 5.4
 """Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
 PANELS_A_ROW = 2
+LEAST_SPAN = 2.0
+"""Points that an axis of intervals spans at least: a difference that no noise would leave standing must not look large."""
 
 
 class Palette(NamedTuple):
@@ -102,12 +105,25 @@ def named(label: str) -> str:
     Example:
         >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
         ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
-        >>> named("BM25 + simlm, by rank")
-        'BM25 + SimLM, by rank'
+        >>> named("BM25 + simlm, by rank"), named("General -> MS")
+        ('BM25 + SimLM, by rank', 'General → MS')
     """
     joined = FUSED if label.startswith(FUSED) else ""
     word, comma, rest = label.removeprefix(joined).partition(", ")
-    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest)
+    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
+    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
+
+
+def named_in(text: str, labels: Iterable[str]) -> str:
+    """A text about some labels, with each of them as `named` gives it.
+
+    Example:
+        >>> named_in("Not run: none, another.", ["none", "another"])
+        'Not run: no pre-training, another.'
+    """
+    names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
+    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+    return re.sub(whole, lambda found: names[found[0]], text) if names else text
 
 
 def family(label: str) -> str | None:
@@ -181,7 +197,7 @@ def intervals(
 ) -> HTML:
     """Points with 95 % intervals: one panel per source, one line per configuration, its name above it.
 
-    Colours are by family where the configurations are of several.
+    Colours are by family where the configurations are of several. An axis in per cent or points spans `LEAST_SPAN` at least.
 
     Args:
         series: what to draw; a source without any point gets no panel, without any source there is no figure.
@@ -219,6 +235,10 @@ def intervals(
             if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
+        for axes in (axes for axes, one in zip(panels, filled, strict=True) if one.unit.endswith("%") or "points" in one.unit):
+            low, high = axes.get_xlim()
+            if high - low < LEAST_SPAN:
+                axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
         for label, place in places.items():  # the names go over the panels that follow
             name = panels[0].text(0, place + 0.3, tick(label), transform=panels[0].get_yaxis_transform(), va="baseline")
             name.set_in_layout(False)

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dr_lib.files import file_digest, read_json, write_text
+from dr_lib.places import data_root
+
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 TINY = {
     "bench_bm25": "--collection {texts} --passages 30 --queries 10 --top 5 --repeats 1",
@@ -171,3 +174,25 @@ def test_what_comparisons_keep_becomes_a_table(run, tmp_path, capsys):
         assert 0 < row["at_least"] < row["by_quickest"] * 100  # a share of the peer's time, too
         line = next(line for line in printed.splitlines() if line.startswith(row["what"]))
         assert line.endswith("not met") == (row["by_median"] > row["wanted"])
+
+
+def test_contexts_candidates_and_rows_are_counted_by_split(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(tmp_path))
+    line = {"context": ["Hi."], "response": "Hello.", "candidates": ["No.", "Hello."]}
+    for split in ("train", "dev", "test"):
+        write_text(tmp_path / "sgd" / "pairs" / f"{split}.jsonl", 3 * (json.dumps(line) + "\n"))
+    write_text(tmp_path / "glue-cola" / "train.tsv", "sentence\tlabel\nOne.\t1\nTwo.\t0\n")
+    run("splits", "--save {folder}/splits.json")
+    found = read_json(tmp_path / "splits.json")
+    assert found.keys() == {"sgd", "glue-cola"} and found["sgd"].keys() == {"train", "dev", "test"}
+    assert (found["sgd"]["test"]["contexts"], found["sgd"]["test"]["candidates"]) == (3, 2)
+    digest = file_digest(tmp_path / "glue-cola" / "train.tsv")
+    assert found["glue-cola"] == {"train": {"rows": 2, "digest": digest}}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(data_root() is None, reason="needs DR_DATA")
+def test_the_data_sheets_have_the_counts_of_the_files_that_are_here(run, tmp_path):
+    run("splits", "--save {folder}/splits.json")
+    kept = read_json(FOLDER.parent / "book" / "reference" / "measured" / "splits.json")
+    assert all(kept[name] == splits for name, splits in read_json(tmp_path / "splits.json").items())

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from browser import needs_chromium, opened
 from check_pages import ROOT, Page, dead_links, expected_pages, faults, fetched, missing_or_empty
 from whole_book import unbroken
 
 from dr_lib import objectives
-from dr_lib.report import named, per_cent
+from dr_lib.evaluation import Interval
+from dr_lib.report import interval_cell, named, per_cent, table
 from dr_lib.report.figures import PALETTE, VARIABLES
 
 BOOK = ROOT / "book"
@@ -110,6 +112,22 @@ def test_style_sheet_and_figures_use_the_same_colours():
         (colour,) = re.findall(rf"--dr-figure-{name}: (#[0-9a-f]{{6}});", dark)
         assert f"--dr-figure-{name}: {colour};" in alone
     assert re.findall(r"--dr-blue: (#\w+)", dark) == re.findall(r"--dr-figure-series-1: (#\w+)", dark)
+
+
+@needs_chromium
+def test_on_a_phone_names_stay_in_view_while_the_numbers_of_a_wide_table_scroll(tmp_path):
+    number = interval_cell(Interval(42.0, 41.2, 42.8))
+    shown = table(["configuration", *"abcdef"], [["general text, then target passages", *[number] * 6]], caption="x").data
+    style = (BOOK / "_static" / "book.css").read_text()
+    page = tmp_path / "page.html"
+    page.write_text(f'<meta charset="utf-8"><style>{style}</style><article class="bd-article">{shown}</article>', encoding="utf-8")
+    with opened(tmp_path / "profile", 390) as browser:
+        browser.visit(page)
+        browser.run("document.querySelector('.dr-table').scrollLeft = 100")
+        assert browser.run("document.querySelector('.dr-table').scrollLeft") == 100
+        frame, name = (f"document.querySelector('{one}').getBoundingClientRect()" for one in (".dr-table", "td"))
+        assert browser.run(f"{name}.left - {frame}.left") == 0 and browser.run(f"{name}.width") >= 112
+        assert browser.run("getComputedStyle(document.querySelector('.interval')).display") == "block"
 
 
 def test_prose_writes_per_cent_with_a_space():

@@ -177,6 +177,16 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert ">held</span>" in html and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
     assert "MLM over BERT-base: +" in html
+    assert f'<small class="claim-id">{CLAIM.id}</small>' in html and "<code>" not in html
+
+
+def test_a_verdict_names_rows_as_the_page_does(record):
+    claim = load_paper("cdmae").claim("cdmae-general-then-target")
+    levels = dict(zip(claim.answered_by.rows.values(), (0.6, 0.4), strict=True))
+    runs = {label: [record(label, np.full(80, level), study="cdmae/table05")] for label, level in levels.items()}
+    html = compared(runs, study="cdmae/table05").verdicts([claim]).data
+    assert "General → MS over MS: \N{MINUS SIGN}20.0" in html
+    assert "the other way round: General → MS over MS." in html and "-&gt;" not in html
 
 
 def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from dr_lib import objectives, places
 from dr_lib.evaluation import Interval
 from dr_lib.report import Series, curves, figures, intervals, logged, named, slopes, training_curves
-from dr_lib.report.figures import FAMILIES, NAMES, PALETTE, WIDTH, family, tick
+from dr_lib.report.figures import FAMILIES, LEAST_SPAN, NAMES, PALETTE, WIDTH, family, tick
 
 
 @pytest.fixture
@@ -47,6 +47,18 @@ def test_panels_of_one_unit_share_their_axis_and_others_do_not(drawn):
     assert kept.get_xlim() == live.get_xlim() != paper.get_xlim()
     low, high = kept.get_xlim()
     assert low <= 9 and high >= 41 and paper.get_xlim()[0] > 70
+
+
+def test_an_axis_of_points_has_a_least_span_so_that_noise_does_not_look_large(drawn):
+    close = {label: Interval(*[value] * 3) for label, value in {"a": 38.0, "b": 37.8}.items()}
+    series = [Series("paper", "paper", close, "MRR@10, %"), Series("live", "live", close, "MRR@10, %")]
+    intervals([*series, Series("size", "paper", close, "GB")], ["a", "b"], alt="x")
+    paper, live, size = drawn[0].axes
+    low, high = paper.get_xlim()
+    assert live.get_xlim() == (low, high) == pytest.approx((37.9 - LEAST_SPAN / 2, 37.9 + LEAST_SPAN / 2))
+    assert np.ptp(size.get_xlim()) < 1  # another unit has another noise
+    intervals([Series("live", "live", points(a=40, b=10), "%")], ["a", "b"], alt="x")
+    assert np.ptp(drawn[1].axes[0].get_xlim()) > 30
 
 
 def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn):

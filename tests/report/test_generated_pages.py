@@ -6,15 +6,16 @@ import re
 
 import generated_pages
 import pytest
-from generated_pages import IDEAS, SEEN, claims_page, counts_table, faults_section, methods_figure, paper_cards, seen
+from generated_pages import IDEAS, SEEN, claims_page, counts_table, faults_section, methods_figure, paper_cards, seen, splits_tables
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import STATES, load_papers
 from dr_lib.files import sealed, write_json
 from dr_lib.lab import load_record, recorded_folder
+from dr_lib.training import machine
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
-ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None}
+ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None, "missing": []}
 
 
 def entries():
@@ -60,6 +61,8 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     assert "\n# All claims\n" in page and page.index("## SimLM") < page.index("## DPR-PAQ") < page.index("## PAIR")
     assert page.count("a &lt; b") == len(entries())
     assert "SQuAD, laptop scale, 2 seeds; 1 of 3 pairs run: 1 held; older recipe" in page and "told" in page
+    nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
+    assert "SQuAD, laptop scale; 0 of 3 pairs run; older recipe" in nothing
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
     assert "Stand-in: no &lt;i&gt;NQ&lt;/i&gt;. because" in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
@@ -111,6 +114,25 @@ def test_first_page_shows_gains_over_no_pre_training_and_leaves_out_bm25(monkeyp
     html = methods_figure().data
     assert "minus no pre-training" in html and "SimLM 20.0" in html and "BM25" not in html
     assert "directly reaches 25.0 %" in html and "one seed" in html
+
+
+def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
+    dialogues = {"train": {"contexts": 1234, "candidates": 0, "digest": "a"}}
+    dialogues |= {"test": {"contexts": 56, "candidates": 20, "digest": "b"}}
+    counted = {"sgd": dialogues, "glue-cola": {split: {"rows": 7890, "digest": split} for split in ("train", "dev")}}
+    known = [{"name": "sgd", "digest": "b", "studies": set()}, {"name": "glue-cola", "digest": "train dev", "studies": set()}]
+    contexts, rows = (one.data for one in splits_tables(known, counted))
+    assert all(f'<td class="number">{number}</td>' in contexts for number in ("1,234", "56", "20")) and rows.count(">7,890<") == 2
+    (other,) = splits_tables([known[0] | {"digest": "c"}], counted)
+    assert "1,234" not in other.data  # another file of that name
+
+
+def test_the_status_page_names_records_and_machine_in_words():
+    recorded = load_record(next(recorded_folder("laptop").glob("simlm-table08_30-50_*.json")))
+    page, configuration, _, data, *_ = generated_pages._record_row(recorded, {})
+    assert page.html == '<a href="../notebooks/simlm/table08_replace_rates.html">SimLM, Table 8</a>'
+    assert ">30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%</a>" in configuration.html and data.startswith("SQuAD (")
+    assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
 
 
 def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
