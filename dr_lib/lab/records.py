@@ -143,9 +143,8 @@ class Record(Settings):
         for log in content["training"].values():
             if "curve" in log:
                 log["curve"] = _compress(json.dumps(log["curve"]).encode())
-        text = json.dumps(sealed(content), indent=1, sort_keys=True, ensure_ascii=False)
-        # A list of numbers, such as a curve, on one line: one number a line doubled the size of a record.
-        write_text(path, re.sub(r'\[[^]["{}]+\]', lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
+        facts = {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in sealed(content).items()}
+        write_text(path, "{\n" + ",\n".join(f'"{name}": {facts[name]}' for name in sorted(facts)) + "\n}\n")  # a line each
         return path
 
 
