@@ -41,6 +41,15 @@ SAID = {
             for where in ("topical-chat", "sgd")
         ),
         [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; ubuntu-irc" for row in ("Reddit", "Reddit together")],
+        *(
+            [f"dpr_paq/table03-tuned; {row}dialogues; R@1; {where}" for row in ("masked LM, then ", "")]
+            for where in ("topical-chat", "sgd", "ubuntu-irc")
+        ),
+        *(
+            [f"dpr_paq/table03-tuned; {row}, then dialogues; R@1; {where}" for row in ("Reddit together", f"masked LM{reddit}")]
+            for where in ("topical-chat", "sgd")
+            for reddit in ("", ", Reddit")
+        ),
     ],
     "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
     "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
