@@ -51,7 +51,10 @@ SAID = {
             for reddit in ("", ", Reddit")
         ),
     ],
-    "dpr_paq/fig2_data_size": [[f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")]],
+    "dpr_paq/fig2_data_size": [
+        [f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")],
+        [f"dpr_paq/figure02; {row}; accuracy@20" for row in ("no pairs", "3,000 pairs")],
+    ],
     "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
