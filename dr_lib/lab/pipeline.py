@@ -619,6 +619,9 @@ def check(pipeline: Pipeline) -> None:
         problem = f"{recipe.objective.name} replaces words by the guesses of a masked LM, and {base.name} came without its head"
         fix = "Name a masked LM of the same vocabulary as `generator`, or take a method without one (mlm, retromae)."
         raise InputError(problem, where="objective", fix=fix)
+    if recipe.objective.name == "none" and recipe.pretraining.first:
+        fix = "Take the method that is to pre-train, or leave it out."
+        raise InputError('objective "none" pre-trains on nothing, first or last', where="pretraining.first", fix=fix)
     readers = {"collection": recipe.objective.name, "first": recipe.pretraining.first_by or recipe.objective.name}
     for key in [key for key, name in readers.items() if name == "pair"]:
         if (chosen := getattr(recipe.pretraining, key)) and open_sample(chosen).digest != collection.digest:

@@ -168,4 +168,5 @@ def moved_on(record: Record) -> list[str]:
     if "method" in record.code:
         now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
     now["distil"] = code_digest(DistilledBiEncoder)
+    now |= {f"{one.__module__}.{one.__qualname__}": code_digest(one) for one in objectives.METHODS.values()}
     return sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)

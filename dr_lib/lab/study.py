@@ -59,15 +59,19 @@ def execute(run: Run, cache: Cache) -> Record:
         scores = Scores.load(cache.get(pipeline.evaluation) / "scores.json")
     stages = pipeline.stages()
     manifests = {name: cache.manifest(one) for name, one in stages.items()}
-    trainings = {}
-    for name in TRAINED:
-        if name in stages and "log.json" in (files := manifests[name]["files"]):
-            cache.check(folder := cache.folder(stages[name]))  # unread so far if what rests on it was there already
-            weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
-            spent = {"processor_seconds": manifests[name].get("processor_seconds")}  # of the last part, if it was resumed
-            trainings[name] = training_log(folder / "log.json") | spent | {"weights": weights}
-    seconds = {name: manifest["seconds"] for name, manifest in manifests.items()}
+    trainings, seconds = {}, {name: manifest["seconds"] for name, manifest in manifests.items()}
+    for name, one in stages.items():
+        if one.kind in TRAINED and "log.json" in (files := manifests[name]["files"]):
+            cache.check(folder := cache.folder(one))  # unread so far if what rests on it was there already
+            log = training_log(folder / "log.json")
+            seconds[name] = log["wall_seconds"]  # a manifest has those of the last part, if it was resumed
+            if name in TRAINED:
+                weights = {file: facts["sha256"] for file, facts in files.items() if file.endswith(".safetensors")}
+                spent = {"processor_seconds": manifests[name].get("processor_seconds")}  # of the last part, likewise
+                trainings[name] = log | spent | {"weights": weights}
     code = {one.kind: one.code for one in stages.values()}
+    earlier = [one.parameters["method"] for name, one in stages.items() if one.kind == "pretrained" != name]
+    code |= {method["code"]: method["digest"] for method in earlier}
     for name, argument in (("pretrained", "method"), ("retriever", "distil")):
         if name in stages and (given := stages[name].parameters.get(argument)):
             code[argument] = given["digest"]
@@ -78,7 +82,7 @@ def execute(run: Run, cache: Cache) -> Record:
         code=code,
         data=data_facts(pipeline),
         training=trainings,
-        seconds=seconds | {name: facts["wall_seconds"] for name, facts in trainings.items()},
+        seconds=seconds,
         versions=versions_of(manifests.values()),
     )
 

@@ -271,7 +271,7 @@ def notice(
 
 def _smoke_line(records: Sequence[Record]) -> HTML:
     """A line that this build ran everything in miniature, and for how long: its numbers mean nothing."""
-    stages = {(kind, record.keys.get(kind)): seconds for record in records for kind, seconds in record.seconds.items()}
+    stages = {record.keys.get(name, name): seconds for record in records for name, seconds in record.seconds.items()}
     runs = f"{len(records)} run{'s' if len(records) != 1 else ''}"
     words = (
         "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its scores say nothing"

@@ -101,7 +101,8 @@ def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
     of_today = [one for one in alike if recipe_length(one["recipe"]) == recipe_length(_at_laptop())]
     seconds = []
     for one in of_today or alike:
-        whole, own = sum(one["seconds"].values()), one["seconds"].get("pretrained", 0.0)
+        whole = sum(one["seconds"].values())
+        own = sum(spent for stage, spent in one["seconds"].items() if "pretrained" in stage)
         steps = (one["training"].get("pretrained") or {}).get("steps")
         seconds.append(whole - own + own * (recipe["pretraining"]["steps"] / steps if steps else 1.0))
     return (median(seconds) if seconds else None), not of_today and len(method_of(recipe)) > 1

@@ -131,6 +131,8 @@ def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_pa
             tiny_recipe.with_(**wrong)
     with pytest.raises(InputError, match="no method 'bert'"):
         masked.with_(pretraining__first_by="bert")
+    with pytest.raises(InputError, match=r"pretraining\.first: objective \"none\" pre-trains on nothing"):
+        Pipeline(masked.with_(objective="none"))
     judged = masked.with_(pretraining__first_by="pair")
     with pytest.raises(InputError, match=r"pretraining\.first: pair learns from judged passages"):
         Pipeline(judged)

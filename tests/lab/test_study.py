@@ -8,12 +8,14 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
-from dr_lib import lab
+from dr_lib import lab, objectives
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 from dr_lib.lab import Study, StudyError
+from dr_lib.lab.status import moved_on
 from dr_lib.lab.study import InThisProcess, versions_of
-from dr_lib.stages import Cache
+from dr_lib.stages import Cache, code_digest
+from dr_lib.training import TrainLog
 
 LABELS = {"first": {}, "mean": {"pooling": "mean"}, "float16": {"evaluation__vector_type": "float16"}}
 
@@ -129,12 +131,24 @@ def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder,
     assert sorted(one.key for one in stages.values()) == sorted(one.key for one in pipeline.evaluation.walk())
     retrievers = [stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")]
     assert retrievers[0].key == pipeline.retriever1.key and retrievers[2].key == pipeline.retriever2.key
-    assert [one.arguments["negatives"].kind for one in retrievers] == 3 * ["negatives"]
+    assert len({one.arguments["negatives"].key for one in retrievers}) == 3
     assert stages["pretrained"].arguments["start"].stage.key == stages["earlier pretrained"].key
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
-    spent = {one.key: shared.manifest(one)["seconds"] for one in stages.values() if one.kind != "pretrained"}
-    assert {record.keys[name] for name in record.seconds} == {*record.keys.values()}
-    assert record.seconds["earlier retriever"] == spent[stages["earlier retriever"].key] > 0
+    assert record.seconds.keys() == stages.keys() and set(record.training) == {"pretrained", "retriever"}
+    for name in ("pretrained", "earlier pretrained", "retriever", "earlier retriever", "earlier retriever 2"):
+        log = TrainLog.load(shared.folder(stages[name]) / "log.json")
+        assert record.seconds[name] == log.wall_seconds > 0
+    assert record.seconds["vectors"] == shared.manifest(stages["vectors"])["seconds"]
+
+
+def test_a_record_names_the_code_of_an_earlier_method(tiny_recipe, shared, beir_folder, tmp_path):
+    beir_folder(tmp_path / "general", passages=30)
+    recipe = tiny_recipe.with_(pretraining__first=str(tmp_path / "general"), pretraining__first_by="mlm")
+    record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
+    assert record.code["dr_lib.objectives.mlm.Mlm"] == code_digest(objectives.METHODS["mlm"])
+    assert moved_on(record) == []
+    changed = record.model_copy(update={"code": record.code | {"dr_lib.objectives.mlm.Mlm": "other"}})
+    assert moved_on(changed) == ["dr_lib.objectives.mlm.Mlm"]
 
 
 def test_versions_that_differ_between_stages_are_all_named():
