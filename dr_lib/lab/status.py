@@ -168,5 +168,6 @@ def moved_on(record: Record) -> list[str]:
     if "method" in record.code:
         now["method"] = code_digest(objectives.method(record.recipe["objective"]["name"]))
     now["distil"] = code_digest(DistilledBiEncoder)
-    now |= {f"{one.__module__}.{one.__qualname__}": code_digest(one) for one in objectives.METHODS.values()}
+    methods = {f"{one.__module__}.{one.__qualname__}": one for one in objectives.METHODS.values()}
+    now |= {name: code_digest(methods[name]) for name in methods.keys() & record.code.keys()}
     return sorted(kind for kind, digest in record.code.items() if now.get(kind) != digest)
