@@ -96,7 +96,8 @@ SAID = {
     ],
     "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
-    "simlm/table09_cases": [[f"simlm/table07; {row}; MRR@10" for row in ("SimLM", "BERT-base")]],
+    "simlm/table09_cases": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "none")]],
+    "simlm/table07_objectives": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "mlm", "none")]],
     "dpr_paq/table05_overlap": [
         [f"dpr_paq/table05; {row}; words" for row in ("both", "none alone", "neither")],
         [f"dpr_paq/table05; {row}; words" for row in ("both", "paq alone", "neither")],

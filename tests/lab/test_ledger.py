@@ -154,12 +154,12 @@ def test_records_as_they_are_named_answer_every_claim(key):
 
 def test_a_changed_record_changes_verdict_prose_and_figure(book):
     def told(level: float) -> list[str]:
-        runs = [made("simlm/table07", "MLM", level, seed=seed) for seed in (0, 1)]
-        runs += [made("simlm/table07", "BERT-base", 0.4, seed=seed) for seed in (0, 1)]
+        runs = [made("methods/equal-budgets", "mlm", level, seed=seed) for seed in (0, 1)]
+        runs += [made("methods/equal-budgets", "none", 0.4, seed=seed) for seed in (0, 1)]
         for record in runs:
             record.save(book / "laptop")
-        compare = report.Comparison("simlm/table07", {}, "MRR@10")
-        pair = ("MLM", "BERT-base")
+        compare = report.Comparison("methods/equal-budgets", {}, "MRR@10")
+        pair = ("mlm", "none")
         claim = claim_of("simlm-target-corpus-mlm-helps")
         parts = compare.verdicts([claim]), report.findings([pair], compare.runs, "MRR@10"), compare.figure([*pair], "x")
         return [answer(claim)[0].state, *(part.data for part in parts)]
@@ -167,8 +167,8 @@ def test_a_changed_record_changes_verdict_prose_and_figure(book):
     before, after = told(0.5), told(0.3)
     assert (before[0], after[0]) == ("held", "reversed")
     assert ">held</span>" in before[1] and ">reversed</span>" in after[1]
-    assert "MLM</strong>" not in before[2] and "MLM is ahead of" in before[2] and "is ahead of MLM" in after[2]
-    assert "MLM 50." in before[3] and "MLM 30." in after[3]
+    assert "masked LM</strong>" not in before[2] and "masked LM is ahead of" in before[2] and "is ahead of masked LM" in after[2]
+    assert "masked LM 50." in before[3] and "masked LM 30." in after[3]
 
 
 def test_a_claim_is_judged_by_the_records_of_its_table(recorded):

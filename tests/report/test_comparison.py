@@ -10,7 +10,7 @@ from dr_lib.lab import answer, recipe_at
 from dr_lib.places import notebook_of
 from dr_lib.report import Comparison, comparison, measured
 
-CLAIM = load_paper("simlm").claim("simlm-target-corpus-mlm-helps")
+CLAIM = load_paper("simlm").claim("simlm-mlm-over-rtd")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def compared(runs, paper=None, records=None, study="simlm/table08", **options) -
 def smoke(record):
     """The same two configurations as a claim of SimLM compares, at smoke scale."""
     rng = np.random.default_rng(0)
-    levels = {"MLM": 0.6, "BERT-base": 0.4}
+    levels = {"Enc-Dec MLM": 0.6, "Enc-Dec RTD": 0.4}
     return {label: [record(label, level + rng.normal(0, 0.01, 80), scale="smoke")] for label, level in levels.items()}
 
 
@@ -86,16 +86,16 @@ def test_records_decide_where_there_are_some(runs, record):
 
 
 def test_a_stage_counts_once_whatever_two_runs_call_it(smoke):
-    (other,) = smoke["BERT-base"]
+    (other,) = smoke["Enc-Dec RTD"]
     for what in ("keys", "seconds"):
         setattr(other, what, {f"earlier {name}": fact for name, fact in getattr(other, what).items()})
-    html = compared(smoke, {"MLM": 36.7}).table(["MLM", "BERT-base"], "x").data
+    html = compared(smoke, {"Enc-Dec MLM": 36.7}).table(["Enc-Dec MLM", "Enc-Dec RTD"], "x").data
     assert "This build made 2 runs at smoke scale in 2 min" in html
 
 
 def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
-    known = compared(smoke, {"MLM": 36.7, "BERT-base": 33.7})
-    labels = ["MLM", "BERT-base"]
+    known = compared(smoke, {"Enc-Dec MLM": 36.7, "Enc-Dec RTD": 33.7})
+    labels = ["Enc-Dec MLM", "Enc-Dec RTD"]
     html = known.table(labels, "x").data
     assert columns(html) == ["configuration", "paper"] and "interval" not in html
     assert "This build made 2 runs at smoke scale in 2 min" in html  # the stage that both share counts once
@@ -174,7 +174,7 @@ def test_recorded_runs_are_shown_beside_the_line_of_a_smoke_build(smoke, runs):
 
 def test_a_clear_difference_holds_and_the_caption_says_where(record):
     rng = np.random.default_rng(0)
-    levels = {"MLM": 0.6, "BERT-base": 0.4}
+    levels = {"Enc-Dec MLM": 0.6, "Enc-Dec RTD": 0.4}
     runs = {
         label: [record(label, level + rng.normal(0, 0.01, 80), seed=seed, study="simlm/table07") for seed in (0, 1)]
         for label, level in levels.items()
@@ -184,7 +184,7 @@ def test_a_clear_difference_holds_and_the_caption_says_where(record):
     assert ">one seed</span>" in html and ", leans held</span>" in html
     html = compared(runs, study="simlm/table07").verdicts([CLAIM]).data
     assert ">held</span>" in html and "Measured: tiny, 1,200 passages, 80 queries, laptop scale." in html
-    assert "MLM over BERT-base: +" in html
+    assert "Enc-Dec MLM over Enc-Dec RTD: +" in html
     assert f'<small class="claim-id">{CLAIM.id}</small>' in html and "<code>" not in html
 
 
