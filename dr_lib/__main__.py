@@ -26,6 +26,7 @@ EXAMPLES = """Examples:
   dr-lib search docs/ "how do I install it" --model all-MiniLM-L6-v2
   dr-lib search mydata --json < questions.txt
   dr-lib export --study your_corpus/mydata-1f9c02 --label simlm --to my-retriever
+  dr-lib export --study your_corpus/mydata-1f9c02 --label BM25 --run --to bm25.trec
   dr-lib batch notebooks/simlm --scale laptop -p collection mydata
   dr-lib status --study simlm/table08
   dr-lib clean --partials --dry-run
@@ -34,7 +35,7 @@ EXAMPLES = """Examples:
   dr-lib base notebooks/scales/base-2x128.yaml --to my-base
   dr-lib pretrain docs/ --objective simlm --steps 2000 --to my-base --time-budget 60
   dr-lib publish simlm/table08 --scale laptop
-  dr-lib verify book/records/laptop/simlm-table08_30-100_seed0_f21f82cd.json
+  dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
   dr-lib plan --hours 8
 """
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has it: most arguments are paths
@@ -153,7 +154,8 @@ def parser() -> argparse.ArgumentParser:
     export("--seed", type=int, help="... and seed (default: the lowest)")
     export("--scale", default="laptop", help="... and scale (default: laptop)")
     export("--name", help="title of the card")
-    export("--to", type=Path, required=True, help="the new folder")
+    export("--run", action="store_true", help="not the model but what the run found, as a TREC run file with its judgements")
+    export("--to", type=Path, required=True, help="the new folder, or file")
 
     search = command("search", search_collection)
     search("collection", help="a collection, or a record: its collection and its model")
@@ -309,14 +311,18 @@ def plan_runs(options: argparse.Namespace) -> None:
 
 
 def export_model(options: argparse.Namespace) -> None:
-    """write a trained model as a folder for sentence-transformers, with its card"""
-    from dr_lib.lab.records import find_record
-    from dr_lib.report import export
+    """write a trained model as a folder for sentence-transformers, with its card, or a run for trec_eval"""
+    from dr_lib.lab.records import find_record, load_record
+    from dr_lib.report import export, export_run
 
     if (options.model is None) == (options.study is None):
         raise InputError("give a record, a folder, or --study", where="export", fix="One of the three says which model.")
     model = options.model or find_record(options.study, options.label, seed=options.seed, scale=options.scale)
-    print("\n".join(str(path) for path in export(model, options.to, name=options.name)))
+    if options.run:
+        written = export_run(load_record(model) if isinstance(model, Path) else model, options.to)
+    else:
+        written = export(model, options.to, name=options.name)
+    print("\n".join(map(str, written)))
 
 
 def search_collection(options: argparse.Namespace) -> None:

@@ -228,19 +228,22 @@ def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callabl
     return search
 
 
-def collection_of(record: Record, cache: Cache | None = None, place: str | None = None) -> Collection:
-    """The collection that a run was trained on, cut to the sizes that it had.
+def collection_of(record: Record, cache: Cache | None = None, place: str | None = None, *, searched: bool = False) -> Collection:
+    """The collection that a run was trained on, cut to the sizes that it had, or the one that it searched.
 
     Args:
         record: of any run.
         cache: where collections with generated questions are kept (`lab.generate_queries`).
         place: its folder, where it cannot be found by its name.
+        searched: the one it was measured on, where that is another (`evaluation.on`).
 
     Raises:
         InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA` to the folder above
             it), or it has changed since.
     """
-    spec, expected = CollectionSettings(**record.recipe["collection"]), record.trained_on["digest"]
+    other = record.recipe["evaluation"].get("on") if searched else None
+    facts = record.data["collection"] if searched else record.trained_on
+    spec, expected = CollectionSettings(**(other or record.recipe["collection"])), facts["digest"]
     written = (cache or Cache()).root.glob(f"question_collection-*/{escape(spec.name)}/")
     for one in [place] if place else [*map(str, written), spec.name]:
         collection = open_sample(spec.model_copy(update={"name": one}))

@@ -41,7 +41,11 @@ def verify(path: Path, *, margin: float = 0.02, collection: str | None = None, t
         InputError: the record is broken, or what it was made from is not here or not the same.
     """
     record = load_record(path)
-    recipe = Recipe(**record.recipe)
+    try:
+        recipe = Recipe(**record.recipe)
+    except InputError as error:
+        fix = f"Check out the record's commit, {record.commit['id']}, or verify a record of today's recipe."
+        raise InputError(f"its recipe is an older one ({error.where}: {error.problem})", where=path, fix=fix) from None
     if collection:
         recipe = recipe.with_(collection=collection)
     check_sources(record, data_facts(Pipeline(recipe)))

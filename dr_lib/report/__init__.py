@@ -1,7 +1,7 @@
 """From records to what people see: tables, figures and models with their cards, readable in light and dark, without network."""
 
 from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice
-from dr_lib.report.export import card, export
+from dr_lib.report.export import card, export, export_run
 from dr_lib.report.figures import (
     WIDTH,
     Palette,

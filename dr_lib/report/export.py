@@ -1,4 +1,5 @@
-"""Export: a trained model as a folder that sentence-transformers and transformers open unchanged, with its card.
+"""Export: a trained model as a folder that sentence-transformers and transformers open unchanged, with its card, and what a
+run found as a TREC run file.
 
 The card, `README.md`, describes the model, its use, its training, its scores and its licences. Its text
 is `card.md` beside this file; the tests run its lines of Python. Whatever comes from a record or a collection is
@@ -17,11 +18,13 @@ from safetensors.torch import save_file
 from dr_lib import objectives, places
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json
-from dr_lib.lab import Record, collection_of, models_of, open_models
+from dr_lib.files import fresh_folder, read_json, write_json, write_text
+from dr_lib.lab import Record, collection_of, models_of, open_models, ranking_of
+from dr_lib.lab.records import slug
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.report.measured import mean_intervals
 from dr_lib.report.tables import spell
+from dr_lib.retrieval import write_run
 
 TEMPLATE = Path(__file__).with_name("card.md")
 UNKNOWN = "unknown to the exporter; ask whoever trained it"
@@ -64,6 +67,35 @@ def export(
         title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
         _write(model, folder, f"{title} ({kind})", record, collection)
     return folders
+
+
+def export_run(record: Record, to: Path | str) -> list[Path]:
+    """Write what a run found as a TREC run file, and the judgements that it was measured by beside it (`.qrels`).
+
+    Tools that read the two (trec_eval, ir-measures) give the record's measures, but for queries with equal scores, which
+    each tool orders its own way.
+
+    Args:
+        record: of this machine.
+        to: the file; judgements go to the same name with the ending `.qrels`.
+
+    Returns:
+        The two files.
+
+    Raises:
+        InputError: a file of that name exists, an id holds a blank, the run was not made on this machine, or its collection
+            has changed.
+    """
+    target = Path(to).expanduser()
+    files = [target, target.with_name(f"{target.name}.qrels")]
+    if there := next((file for file in files if file.exists()), None):
+        raise InputError("is there already", where=there, fix="Name a new file.")
+    searched, ranking = collection_of(record, searched=True), ranking_of(record)
+    grades = searched.qrels(record.recipe["evaluation"]["split"])
+    judged = [(query, passage, grade) for query in ranking.query_ids for passage, grade in grades.get(query, {}).items()]
+    write_run(ranking, target, searched.passages["id"], slug(record.label))
+    write_text(files[1], "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in judged))
+    return files
 
 
 def _trained_on(record: Record | None) -> Collection | None:

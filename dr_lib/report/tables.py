@@ -227,7 +227,7 @@ def flips_table(first: Record, second: Record, measure: str, collection: str | N
     Raises:
         InputError: runs on different queries, or not made on this machine.
     """
-    searched, split = collection_of(first, place=collection), first.recipe["evaluation"]["split"]
+    searched, split = collection_of(first, place=collection, searched=True), first.recipe["evaluation"]["split"]
     rankings = {record.label: ranking_of(record) for record in (first, second)}
     parts = []
     for one, other in ((first, second), (second, first)):

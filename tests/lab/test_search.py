@@ -5,8 +5,10 @@ import json
 import shutil
 import sys
 
+import ir_measures
 import pytest
 import torch
+from ir_measures import RR, nDCG
 from transformers import BertConfig, BertForSequenceClassification
 
 from dr_lib import lab
@@ -137,6 +139,28 @@ def test_the_command_line_exports_by_the_names_of_a_study(run, here, capsys):
     assert "no pre-training: tests/search" in text and run[0].data["collection"]["digest"] in text
     assert main(["search", run[1].collection.name, "dense vectors", "--model", str(to), "--no-bm25"]) == 0
     assert "exported" in capsys.readouterr().out
+
+
+def test_a_run_and_its_judgements_leave_as_files_that_other_tools_measure_alike(run, here, capsys, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    record, file = run[0], here / "found.trec"
+    assert main(["export", str(run[2]), "--run", "--to", str(file)]) == 0
+    assert capsys.readouterr().out.split() == [str(file), f"{file}.qrels"]
+    judged = list(ir_measures.read_trec_qrels(f"{file}.qrels"))
+    found = ir_measures.calc_aggregate([RR @ 10, nDCG @ 10], judged, ir_measures.read_trec_run(str(file)))
+    ours = {str(one): record.means.get(name) for one, name in ((RR @ 10, "MRR@10"), (nDCG @ 10, "nDCG@10"))}
+    ours = {name: value for name, value in ours.items() if value is not None}
+    assert ours and {str(one): value for one, value in found.items() if str(one) in ours} == pytest.approx(ours, abs=1e-6)
+    assert main(["export", str(run[2]), "--run", "--to", str(file)]) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_what_was_searched_may_be_another_collection_than_what_was_trained_on(here, own_recipe, monkeypatch):
+    monkeypatch.setenv("DR_DATA", str(here))
+    other = own_recipe.collection.model_dump() | {"passages": len(lab.open_sample(own_recipe.collection)) - 3}
+    record = lab.execute(lab.Run("t", "x", "smoke", own_recipe.with_(objective="none", evaluation__on=other)), quiet())
+    learned, searched = lab.collection_of(record), lab.collection_of(record, searched=True)
+    assert searched.digest == record.data["collection"]["digest"] != learned.digest == record.trained_on["digest"]
 
 
 def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, scorer, here, capsys, monkeypatch):

@@ -87,6 +87,15 @@ def test_a_run_is_rebuilt_from_its_record(own_recipe, tmp_path, monkeypatch, cap
         verify(path)
 
 
+def test_a_record_of_an_older_recipe_is_named_with_its_commit(tmp_path, capsys):
+    recipe = {"negatives": {"source": "bm25"}, "seed": 0}
+    facts = {"recipe": recipe, "recipe_digest": json_digest(recipe), "commit": {"id": "a1b2c3", "changed": False}}
+    record = made(LEVEL).model_copy(update=facts)
+    assert main(["verify", str(record.save(tmp_path))]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {tmp_path}") and "older one (negatives.source" in said and "a1b2c3" in said
+
+
 def test_another_base_is_named():
     record = made(LEVEL).model_copy(update={"data": {"base": {"name": "b", "digest": "d0"}}})
     with pytest.raises(InputError, match="base 'b' is another one today"):

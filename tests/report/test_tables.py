@@ -99,9 +99,9 @@ def test_long_passages_are_cut_around_the_first_marked_word():
 
 @pytest.mark.parametrize("scale", ["laptop", "smoke"])
 def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch, record, scale):
-    searched = collection(query=["q0", "q1"], passage=["p1", "p2"], grade=[1, 1])
+    found = collection(query=["q0", "q1"], passage=["p1", "p2"], grade=[1, 1])
     lines = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
-    monkeypatch.setattr(tables, "collection_of", lambda record, place: searched)
+    monkeypatch.setattr(tables, "collection_of", lambda record, place, searched: found)
     monkeypatch.setattr(tables, "ranking_of", lambda record: lines[record.label])
     more = {"query_ids": ["q0", "q1"], "recipe": {"evaluation": {"split": "test"}}, "scale": scale}
     made = [record(label, values, "R@1", **more) for label, values in (("old", [0, 1]), ("<new>", [1, 1]))]
