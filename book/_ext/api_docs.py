@@ -31,8 +31,13 @@ def split_names(app: Sphinx, what: str, name: str, thing: object, options: objec
 
 
 def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text."""
-    if what in ("attribute", "data", "property"):
+    """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text.
+
+    A field of a named tuple keeps its name and type; Python's own line on it says nothing.
+    """
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+    elif what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]  # an empty comment: napoleon looks at the first line alone
 
 

@@ -1,6 +1,7 @@
 """Docstrings reach API pages as they were meant."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from api_docs import keep_sentence, split_names
@@ -19,6 +20,10 @@ def rendered(what: str, *lines: str) -> list[str]:
 def test_a_colon_in_the_first_line_of_a_property_makes_no_type(what):
     sentence = "The names, one a line: sorted."
     assert [line for line in rendered(what, sentence) if line] == ["..", sentence]
+
+
+def test_what_python_says_of_the_fields_of_a_named_tuple_is_left_out():
+    assert not any(rendered("attribute", *NamedTuple("Pair", [("first", int)]).first.__doc__.splitlines()))
 
 
 def test_several_names_of_one_line_are_entries_of_their_own():
