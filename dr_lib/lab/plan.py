@@ -102,15 +102,18 @@ def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5
 
 def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: dict, usual: float, typical: tuple) -> Sweep:
     """What a study still lacks to so many seeds, its cost, and the chance of each claim."""
-    needed = {(label, place) for label, place, _ in made}
-    for claim, _ in claims:
-        needed |= set(product(claim.answered_by.rows.values(), claim.answered_by.collections))
+    asked = {claim.id: {*product(claim.answered_by.rows.values(), claim.answered_by.collections)} for claim, _ in claims}
+    needed = {(label, place) for label, place, _ in made}.union(*asked.values())
     whole = [(*one, seed) for one in sorted(needed) for seed in range(1 if one[0] in UNTRAINED else seeds)]
     runs = tuple(one for one in whole if one not in made)
     known = {one[:2]: cost for one, cost in made.items() if cost}  # a record without times was read off other runs
     mean = float(np.mean([cost for cost in made.values() if cost])) if known else usual
     seconds = sum(known.get(run[:2], mean) for run in runs)
-    chances = {claim.id: chance(found, 1 if not claim.trained else seeds, typical) for claim, found in claims}
+    lacking = {run[:2] for run in runs}  # a claim whose runs are all made is as open after the sweep as before it
+    chances = {
+        claim.id: chance(found, 1 if not claim.trained else seeds, typical) if asked[claim.id] & lacking else 0.0
+        for claim, found in claims
+    }
     return Sweep(study, seeds, runs, seconds, chances)
 
 

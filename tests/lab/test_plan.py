@@ -79,6 +79,12 @@ def test_runs_of_an_older_recipe_are_still_to_be_made():
 
 
 @pytest.mark.slow
+def test_a_study_whose_runs_are_all_made_is_not_proposed():
+    made = plan(1e9, seeds=(2,))  # some claims are at two seeds already, and still open
+    assert made.sweeps and all(sweep.runs and sweep.seconds > 0 for sweep in made.sweeps)
+
+
+@pytest.mark.slow
 def test_the_command_names_what_cannot_be_decided_and_what_to_run(capsys):
     assert main(["plan", "--hours", "8"]) == 0
     said = capsys.readouterr().out
