@@ -3,7 +3,8 @@
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
 score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Scores and
 curves are compressed in its file, nothing rounded. The records of the book share the ids of their queries, which lie once
-for each collection and split in the folder `ids` beside the scales.
+for each collection and split in the folder `ids` beside the scales; and a run that several tables show is stored once: the
+others name the file that holds it, and what differs.
 """
 
 import base64
@@ -126,11 +127,12 @@ class Record(Settings):
         """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
         return self.measured.per_query(measure)
 
-    def save(self, folder: Path, ids: Path | None = None) -> Path:
+    def save(self, folder: Path, ids: Path | None = None, *, apart: Path | None = None) -> Path:
         """Write the record into `folder` in one step, with a checksum of itself; return the file's path.
 
         With a folder for `ids`, those of the queries are written there, unless another record has done so, and the
-        record names the file.
+        record names the file. A record of the same run that lies there already, but for the one `apart`, is named too, and
+        only what differs is written.
         """
         content = self.model_dump(mode="json")
         path = folder / self.file_name
@@ -143,6 +145,8 @@ class Record(Settings):
         for log in content["training"].values():
             if "curve" in log:
                 log["curve"] = _compress(json.dumps(log["curve"]).encode())
+        if ids:
+            content = _differing(content, path, apart)
         facts = {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in sealed(content).items()}
         write_text(path, "{\n" + ",\n".join(f'"{name}": {facts[name]}' for name in sorted(facts)) + "\n}\n")  # a line each
         return path
@@ -157,6 +161,12 @@ def load_record(path: Path) -> Record:
     """
     fix = "Restore the file, or remove it and run again."
     content = read_sealed(path, "record", fix)
+    if "run" in content:
+        holder = path.parent / Path(content.pop("run")).name
+        held = read_sealed(holder, "record", fix)
+        if json_digest(held) != content.pop("run_checksum", None):
+            raise InputError(f"it was changed after {path.name}, which shows the same run", where=holder, fix=fix)
+        content = held | content
     named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
     if shared := isinstance(named, str) and named == slug(named) and named.endswith(".json"):
         content["scores"]["queries"] = read_json(path.parents[1] / "ids" / named).get("queries")
@@ -167,6 +177,28 @@ def load_record(path: Path) -> Record:
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
         raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
     return record
+
+
+def _runs_like(path: Path) -> list[Path]:
+    """The other files whose names end in the same digits: records of the same run, as a rule."""
+    return sorted(other for other in path.parent.glob(f"*_{path.stem.rpartition('_')[2]}.json") if other.name != path.name)
+
+
+def _differing(content: dict[str, Any], path: Path, apart: Path | None) -> dict[str, Any]:
+    """`content`, or the name of a file beside `path` that holds the run already and what differs from it."""
+    for other in _runs_like(path):
+        held = read_json(other)
+        if other != apart and held.get("scores") == content["scores"]:
+            differing = {name: value for name, value in content.items() if value != held.get(name)}
+            return differing | {"run": other.name, "run_checksum": held["checksum"]}
+    return content
+
+
+def _set_apart(path: Path) -> None:
+    """Before a file is replaced or removed: the records that name it hold their run themselves."""
+    for other in _runs_like(path):
+        if read_json(other).get("run") == path.name:
+            load_record(other).save(path.parent, places.records_root() / "ids", apart=path)
 
 
 def pack_scores(scores: Scores) -> dict[str, Any]:
@@ -253,6 +285,8 @@ def publish(records: Sequence[Record]) -> list[Path]:
             raise InputError(f"no scale {record.scale!r}", where=record.file_name, fix=fix)
         folder = recorded_folder(record.scale)
         earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
+        for other in earlier:
+            _set_apart(folder / other.file_name)
         paths.append(record.save(folder, places.records_root() / "ids"))
         for other in earlier:
             if other.file_name != record.file_name:

@@ -129,9 +129,12 @@ def _base(recipe: Mapping[str, Any]) -> str | None:
 
 @cache
 def _timed_runs() -> list[dict[str, Any]]:
-    """All records of the scale "laptop" that hold times of every training, as plain values: to unpack their scores takes long."""
+    """The runs of the scale "laptop" with the times of every training, as plain values: to unpack their scores takes long.
+
+    A record that names another as its run adds no time of its own.
+    """
     records = [read_json(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
-    return [one for one in records if one["seconds"] and (one["training"] or method_of(one["recipe"])[-1] != "retriever1")]
+    return [one for one in records if one.get("seconds") and (one["training"] or method_of(one["recipe"])[-1] != "retriever1")]
 
 
 def timed_on() -> str:

@@ -43,15 +43,21 @@ def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, *
 def test_every_record_of_the_book_loads():
     paths = sorted(path for path in places.records_root().glob("*/*.json") if path.parent.name != "ids")
     assert paths
+    held = {}
     for path in paths:
         record = load_record(path)
         content = json.loads(path.read_text())
+        assert (record.scale, record.file_name) == (path.parent.name, path.name)
+        if "run" in content:
+            continue
+        run = (path.parent.name, record.seed, record.keys["evaluation"], content["scores"]["packed"])
+        assert run not in held, f"publish it: {held[run]} holds the same run"
+        held[run] = path.name
         assert "packed" in content["scores"] and content["scores"]["queries"].endswith(".json"), "publish it: an earlier form"
         scored = len(record.query_ids) * len(record.means)
         assert len(content["scores"]["packed"]) <= 5 * scored + 200 and path.stat().st_size < 20_000 + 5 * scored, path.name
         curves = [points for log in record.training.values() for points in log.get("curve", {}).values()]
         assert max(map(len, curves), default=0) <= 50, "publish it: a curve has 50 points"
-        assert (record.scale, record.file_name) == (path.parent.name, path.name)
         for measure in record.means:
             assert len(record.per_query(measure)) == len(record.query_ids) > 0
 
@@ -172,12 +178,47 @@ def test_publishing_replaces_the_earlier_record_of_the_same_place(book):
 
 
 def test_published_records_share_the_ids_of_their_queries(book):
-    record, other = make_record(), make_record("none")
+    record, other = make_record(), make_record("none", scores=scores([0.5, 1.0]))
     paths = publish([record, other])
     (ids,) = (book / "ids").iterdir()
     assert [json.loads(path.read_text())["scores"]["queries"] for path in paths] == [ids.name] * 2
     assert [load_record(path) for path in paths] == [record, other]
     assert load_record(paths[0]).query_ids == ["q1", "q2"]
+
+
+def test_a_run_that_several_tables_show_is_stored_once(book):
+    shown = [make_record(), make_record("none", created="2026-01-02T00:00:00+00:00"), make_record("BERT", study="simlm/table01")]
+    paths = publish(shown)
+    held = ["run" not in json.loads(path.read_text()) for path in paths]
+    assert held == [True, False, False]
+    assert set(json.loads(paths[1].read_text())) == {"run", "run_checksum", "label", "created", "checksum"}
+    assert [load_record(path) for path in paths] == shown
+    assert load_records(book / "smoke", "simlm/table01") == [shown[2]]
+    assert publish([shown[1]]) == [paths[1]] and [load_record(path) for path in paths] == shown
+
+
+def test_a_run_that_others_name_can_be_replaced_and_removed(book):
+    shown = [make_record(), make_record("none"), make_record("BERT", study="simlm/table01")]
+    paths = publish(shown)
+    measured_again = make_record(scores=scores([1.0, 0.25]), means={"MRR@10": 0.625})  # the same key on another machine
+    assert publish([measured_again]) == [paths[0]]
+    assert [load_record(path) for path in paths] == [measured_again, *shown[1:]]
+    replaced = make_record("none", key="22" * 32)
+    (path,) = publish([replaced])  # `none` may hold the run of `BERT`, and goes
+    assert not paths[1].exists() and [load_record(one) for one in (path, paths[2])] == [replaced, shown[2]]
+
+
+def test_a_run_that_is_missing_or_was_changed_is_refused(book):
+    paths = publish([make_record(), make_record("none")])
+    content = json.loads(paths[0].read_text())
+    content.pop("checksum")
+    changed = content | {"created": "2026-01-03T00:00:00+00:00"}
+    paths[0].write_text(json.dumps(changed | {"checksum": json_digest(changed)}))
+    with pytest.raises(InputError, match="changed after simlm-table08_none_seed0"):
+        load_record(paths[1])
+    paths[0].unlink()
+    with pytest.raises(InputError, match="no such file"):
+        load_record(paths[1])
 
 
 def test_a_changed_or_missing_file_of_ids_is_refused(book):
