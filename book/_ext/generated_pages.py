@@ -167,9 +167,10 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
 def records_table(scale: str) -> HTML | str:
     """All records of a scale with their link, machine, time and commit; nothing where there are none."""
     columns = ["page", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
-    certificates = load_certificates(places.records_root().parent / "certificates")
-    rows = [_record_row(record, certificates) for record in load_records(recorded_folder(scale))]
-    return table(columns, rows, caption=f"Records at {scale} scale.") if rows else ""
+    certificates, records = load_certificates(places.records_root().parent / "certificates"), load_records(recorded_folder(scale))
+    rows, runs = [_record_row(record, certificates) for record in records], len({one.keys["evaluation"] for one in records})
+    caption = f"{len(rows)} records of {runs} runs at {scale} scale: a run that several tables show has one in each."
+    return table(columns, rows, caption=caption) if rows else ""
 
 
 def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
