@@ -331,9 +331,12 @@ def measure_difference(first: Sequence[Scores], second: Sequence[Scores], name: 
 
 
 def difference_draws(
-    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS
+    first: Sequence[Scores], second: Sequence[Scores], name: str, *, draws: int = SET_DRAWS, seed: int = 0, source: int = 0
 ) -> tuple[float, np.ndarray]:
-    """First minus second configuration (or the first alone), and the same on resampled rows and over seeds `[draws]`."""
+    """First minus second configuration (or the first alone), and the same on resampled rows and over seeds `[draws]`.
+
+    `seed` is that of the resamples, `source` that of `seed_moves`.
+    """
     columns = [(run.per_query("predicted"), run.per_query("actual")) for run in (*first, *second)]
     if not columns or any(not np.array_equal(actual, columns[0][1]) for _, actual in columns):
         raise InputError("runs of different rows, or none", where="nlu", fix="Measure all on the same file.")
@@ -341,11 +344,11 @@ def difference_draws(
     def values(rows: np.ndarray) -> list[float]:
         return [MEASURES[name](predicted[rows], actual[rows]) for predicted, actual in columns]
 
-    rng, rows = np.random.default_rng(0), len(columns[0][1])
+    rng, rows = np.random.default_rng(seed), len(columns[0][1])
     drawn = np.array([values(rng.integers(0, rows, rows)) for _ in range(draws)])
     whole = np.array(values(np.arange(rows)))
     sides = [slice(len(first)), slice(len(first), None)][: 2 if second else 1]
-    moves = seed_moves([whole[side] for side in sides], draws)
+    moves = seed_moves([whole[side] for side in sides], draws, source)
     moved = [drawn[:, side].mean(axis=1) + move for side, move in zip(sides, moves, strict=True)]
     mean = whole[sides[0]].mean() - (whole[sides[1]].mean() if second else 0.0)
     return float(mean), moved[0] - (moved[1] if second else 0.0)

@@ -121,13 +121,13 @@ def interval_of(mean: float, drawn: np.ndarray, level: float = 0.95) -> Interval
     return Interval(mean, *map(float, np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])), level)
 
 
-def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
+def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0, source: int = 0) -> list[np.ndarray]:
     """Means `[draws]` float64 of resamples of queries, those of one draw the same for all given, moved as `seed_moves` says."""
     seeded = _seeded(differences)
     queries = seeded[0].shape[1]
     columns = np.concatenate(seeded).T
     ends = np.cumsum([0, *map(len, seeded)])
-    moves = seed_moves([own.mean(axis=1) for own in seeded], draws)
+    moves = seed_moves([own.mean(axis=1) for own in seeded], draws, source)
     means = [np.empty(draws) for _ in seeded]
     for part, counts in _drawn(_resamples, draws, queries, seed):
         by_seed = counts / queries @ columns
@@ -136,23 +136,26 @@ def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, se
     return means
 
 
-def seed_moves(means: Sequence[np.ndarray], draws: int) -> list[np.ndarray]:
+def seed_moves(means: Sequence[np.ndarray], draws: int, source: int = 0) -> list[np.ndarray]:
     """How far other seeds might have moved the means of some configurations: `[draws]` for each.
 
     The spread from seed to seed is taken to be the same for all configurations given, so that two seeds of six rows say as
     much of it as seven seeds of one. The moves of a mean of n seeds are that spread over sqrt(n) times draws from Student's
     t distribution, with the degrees of freedom that the spread rests on: resamples of two or three values would be too
-    narrow by far. A seed is one training, whatever it is measured on: equal configurations get equal draws in every call.
+    narrow by far. A seed is one training, whatever it is measured on: equal configurations get equal draws in every call of
+    one source. That is cautious where measurements are averaged; where one is subtracted from another, equal draws would
+    cancel, and each takes a source of its own.
 
     Args:
         means: `[seeds]` of each configuration; of one seed there is nothing to say, and nothing moves.
         draws: how many.
+        source: of the draws.
     """
     known = {tuple(own) for own in means if len(own) > 1}
     freedom = sum(len(own) - 1 for own in known)
     if not freedom:
         return [np.zeros(draws)] * len(means)
-    rng, squares = np.random.default_rng(0), sum(len(own) * np.var(own) for own in known)
+    rng, squares = np.random.default_rng([0, source] if source else 0), sum(len(own) * np.var(own) for own in known)
     spread = np.sqrt(squares / rng.chisquare(freedom, draws))
     moves = [rng.standard_normal(draws) * spread for _ in means]
     return [move / np.sqrt(len(own)) if len(own) > 1 else 0 * move for own, move in zip(means, moves, strict=True)]

@@ -120,6 +120,7 @@ class _Statistic:
         low, high: the range.
         flipped: `[seeds, queries]` differences of two systems that may be swapped on any query; else None.
         relation: as of `PairResult`.
+        contrasts: whether places are subtracted from each other, so that the seeds of each move on their own.
         mean, draws: the number, and what resamples make of it; filled in later.
     """
 
@@ -131,6 +132,7 @@ class _Statistic:
     high: float = np.inf
     flipped: np.ndarray | None = None
     relation: str = "over"
+    contrasts: bool = False
     mean: float = 0.0
     draws: np.ndarray | None = None
 
@@ -234,14 +236,16 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
     weights = [sign / len(places)] * len(places)
     if check.kind == "gain":
         weights = [sign, *[-sign / (len(places) - 1)] * (len(places) - 1)]
+        one.contrasts = True
         one.worse = f"{worse}, by more on {next(iter(places))} than elsewhere"
     for place, runs in enumerate(places.values()):
         first, second = runs[better], runs[worse]
         if check.kind == "cases":  # what counts are the queries that one of two answers and the other misses
             first, second = _answered(first, name), _answered(second, name)
         if name in OF_A_SET and name not in first[0].values:
-            mean, drawn = difference_draws(first, second, name)
-            one.mean, one.draws = sign * mean, sign * drawn
+            mean, drawn = difference_draws(first, second, name, seed=place, source=place * one.contrasts)
+            one.mean += weights[place] * mean
+            one.draws = weights[place] * drawn + (0 if one.draws is None else one.draws)
         elif check.paired:
             # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
             one.parts += _parts(first, first, name, place, weights[place])
@@ -295,13 +299,13 @@ def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
 
 def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: int) -> tuple[PairResult, ...]:
     """Intervals, corrected p-values and states of some numbers, which are of a family of so many."""
-    shared: dict[tuple[int, int, str], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
+    shared: dict[tuple[int, bool, int, str], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
     for one in statistics:
         for place, weight, values in one.parts:
             one.mean += weight * float(values.mean())
-            shared[place, values.shape[1], str(one.measure)].append((one, weight, values))
-    for (place, *_), found in shared.items():
-        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place)
+            shared[place, one.contrasts, values.shape[1], str(one.measure)].append((one, weight, values))
+    for (place, contrasts, *_), found in shared.items():
+        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place, source=place * contrasts)
         for (one, weight, _), drawn in zip(found, means, strict=True):
             one.draws = weight * drawn + (0 if one.draws is None else one.draws)
     for one in statistics:

@@ -293,6 +293,34 @@ def test_a_gain_on_one_collection_is_held_against_those_on_the_others():
     assert verdict(largest, places(0.1)).state == "not run"  # on one collection nothing is seen of it
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_the_noise_of_seeds_counts_in_a_gain_too(seeds):
+    """Without any gain, and each place with trainings of its own, a verdict for or against one is as rare as its level says."""
+    rng, names, states = np.random.default_rng(1), [str(number) for number in range(100)], []
+
+    def trained(of_queries: np.ndarray) -> list[Scores]:
+        noise = rng.normal(0, 0.02, (seeds, 1)) + rng.normal(0, 0.02, (seeds, 100))
+        return [Scores(names, {"MRR@10": of_queries + own}) for own in noise]
+
+    for _ in range(100):
+        levels = [0.2 + rng.random(100) / 2 for _ in range(2)]
+        places = {name: {row: trained(level) for row in ("ours", "x")} for name, level in zip("ab", levels, strict=True)}
+        states.append(verdict(checked("gain", "ours", "x"), places, draws=400).state)
+    assert sum(state != "inconclusive" for state in states) <= 12, states  # 5 expected; more than 12 by chance: 0.1 %
+
+
+def test_a_measure_of_whole_sets_is_averaged_over_collections():
+    truth = np.arange(100) % 2
+
+    def answers(right: float) -> list[Scores]:
+        given = np.where(np.arange(100) < 100 * right, truth, 1 - truth)
+        return [Scores([str(n) for n in range(100)], {"predicted": given, "actual": truth}) for _ in range(2)]
+
+    places = {"a": {"x": answers(0.9), "y": answers(0.5)}, "b": {"x": answers(0.6), "y": answers(0.8)}}
+    (pair,) = verdict(checked("order", "x", "y", measure="accuracy"), places, draws=200).pairs
+    assert pair.interval.mean == pytest.approx(((0.9 - 0.5) + (0.6 - 0.8)) / 2)
+
+
 def test_amounts_are_level_within_their_own_unit():
     words = [Scores(QUERIES, {"words": 3 + np.arange(400) % 2 + more}) for more in (0.0, 0.3)]
     given = {row: [one, one] for row, one in zip("ab", words, strict=True)}
