@@ -89,13 +89,15 @@ def contrastive(
         if not own_negatives:
             column, own = torch.arange(len(passages), device=queries.device), target[:, None]
             others |= (column > own) & (column < own + n)
+        beside_positives = relevant | others
+        beside_positives[:, ::n] |= related
 
         compared = {
             "query_passage": lambda: (query_passage, others),
             "positive_query": lambda: (query_passage[:, ::n].T, to_positives.T),
             "query_query": lambda: (sharp_queries @ queries.T, related),
             "positive_positive": lambda: (sharp_positives @ positives.T, related),
-            "positive_passage": lambda: (sharp_positives @ passages.T, relevant | others),
+            "positive_passage": lambda: (sharp_positives @ passages.T, beside_positives),
         }
         scores, hidden = zip(*(compared[block]() for block in dict.fromkeys(chosen)), strict=True)
         return functional.cross_entropy(torch.cat(scores, 1).masked_fill(torch.cat(hidden, 1), -torch.inf), target)

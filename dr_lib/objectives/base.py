@@ -94,8 +94,9 @@ class Objective(nn.Module, ABC):
     needs_generator: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     """Whether its batches hold queries, so that their longest length can change the result."""
-    compares_rows: ClassVar[bool] = False
-    """Whether its loss compares the rows of a batch, which several processes must then share."""
+    shares_batches: ClassVar[bool] = False
+    """Whether several processes have a part of every batch each, as a loss that compares rows needs; else whole batches go
+    round."""
     saved_beside: ClassVar[tuple[str, ...]] = ()
     """Sub-modules whose weights are saved beside the model, so that pre-training can be continued."""
 

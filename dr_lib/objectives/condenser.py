@@ -149,7 +149,7 @@ class Cocondenser(Condenser):
     """Predict masked tokens from early states and the late [CLS], which must also know its document."""
 
     cites = ("gao2021", "gao2022")
-    compares_rows = True
+    shares_batches = True
     settings: CocondenserSettings
 
     @classmethod

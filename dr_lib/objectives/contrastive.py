@@ -56,7 +56,7 @@ class Contrastive(Objective):
     """
 
     reads_queries: ClassVar[bool] = True
-    compares_rows: ClassVar[bool] = True
+    shares_batches: ClassVar[bool] = True
     settings: ContrastiveSettings
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, settings: ContrastiveSettings):

@@ -49,6 +49,7 @@ class Nsp(Mlm):
     """
 
     cites = ("devlin2019", "dpr_paq")
+    shares_batches: ClassVar[bool] = True
     saved_beside: ClassVar[tuple[str, ...]] = ("follows",)
     settings: NspSettings
 

@@ -60,7 +60,7 @@ def pretrained(
     source = Source(store, layout, training.tokens_per_batch, seed, *order, dict(materials or {}), tokenizer)
     batches = objective.batches(settings, source)
     title = f"pre-training {method.__name__}"
-    train(objective, batches, training.with_seed(seed), folder, title=title, together=method.compares_rows)
+    train(objective, batches, training.with_seed(seed), folder, title=title, together=method.shares_batches)
     models.save_masked_lm(objective.model, tokenizer, folder / "model", objective.extra_tensors())
     if objective.passage_model is not None:
         models.save_masked_lm(objective.passage_model, tokenizer, folder / "passage_model", objective.extra_tensors())

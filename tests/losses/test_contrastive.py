@@ -33,7 +33,8 @@ def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_ne
         if "positive_positive" in blocks:
             terms += [positive @ passages[j * n] / tau for j in unrelated]
         if "positive_passage" in blocks:
-            terms += [positive @ passages[c] / tau for c in columns]
+            # As between positives, the relation counts both ways: that of query j is left out where this one's is relevant for j.
+            terms += [positive @ passages[c] / tau for c in columns if c % n or not relevant[c // n, i * n]]
         highest = max(terms)
         total += highest + np.log(sum(np.exp(t - highest) for t in terms)) - target
     return total / batch

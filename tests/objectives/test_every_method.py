@@ -67,6 +67,15 @@ def odd_batch(name, batches):
     return next(batch for batch in some if name in ("ict", "nsp") or (pieces(batch) == 1).any())
 
 
+def test_a_method_says_whether_two_processes_share_its_batches(name, batches, monkeypatch):
+    """Where that is said of batches that no process cuts, or not said of those that it does, half of them is never read."""
+    options = {"batch_pairs": 2} if "batch_pairs" in objectives.method(name).settings_type.model_fields else {}
+    whole = len(batches(name, **options)(0))
+    monkeypatch.setattr("dr_lib.training.batches.processes", lambda: 2)
+    monkeypatch.setattr("dr_lib.training.batches.distributed.get_rank", lambda: 1)
+    assert (len(batches(name, **options)(0)) < whole) == objectives.method(name).shares_batches
+
+
 def test_long_passages_are_cut_to_the_limit(odd_batch, source, corpus):
     lengths = corpus.lengths(10**6, source.layout.title)
     assert [row for row, length in enumerate(lengths) if length <= source.layout.passage_length] == [SINGLE_PIECE]
