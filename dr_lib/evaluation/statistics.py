@@ -213,17 +213,15 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The smallest true mean difference that a two-sided test on so many queries would find with a given power.
+def smallest_detectable_difference(differences: np.ndarray) -> float:
+    """The smallest true mean difference that a two-sided test of level 0.05 on so many queries finds with power 0.8.
 
-    Normal approximation: (z of 1 - alpha/2 + z of power) times the standard error of the paired differences, over
+    Normal approximation: the sum of the two quantiles times the standard error of the paired differences, over
     queries and, where there are several, over seeds. A difference below it cannot be expected to show, so
     "inconclusive" says nothing about it.
 
     Args:
         differences: `[queries]` or `[seeds, queries]`, at least two queries, of a measure between 0 and 1.
-        power: chance to find it, in [0, 1].
-        alpha: level of the test, in [0, 1].
 
     Example:
         >>> round(smallest_detectable_difference(np.tile([0.0, 1.0], 50)), 3)
@@ -235,8 +233,8 @@ def smallest_detectable_difference(differences: np.ndarray, power: float = 0.8, 
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
     variance = values.mean(axis=0).var(ddof=1) / queries
     variance += values.mean(axis=1).var(ddof=1) / seeds if seeds > 1 else 0.0
-    found = float((stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * np.sqrt(variance))
-    return found or 1 - alpha ** (1 / queries)  # all agree: what so many queries cannot rule out, as in `equivalence_test`
+    found = float((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * np.sqrt(variance))
+    return found or 1 - 0.05 ** (1 / queries)  # all agree: what so many queries cannot rule out, as in `equivalence_test`
 
 
 def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05) -> tuple[Interval, float]:

@@ -234,19 +234,17 @@ def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged
 
     A weight is chosen by queries of people alone: of the generated ones BM25 has found every passage, and would get all.
     """
-    alone = {label: start.with_(retriever=name) for label, name in given.items()}
-    alone |= {name: start.with_(objective=name) for name in trained}
+    encoders = {label: start.with_(retriever=name) for label, name in given.items()}
+    others = {name: start.with_(objective=name) for name in trained}
     collection, split = open_sample(start.collection), start.evaluation.split
     tuned = TUNING in judged and collection.qrels(TUNING).keys().isdisjoint(collection.qrels(split))
     fused = {
-        f"{BM25} + {label}, by {way}": alone[label].with_(evaluation__fusion=way)
+        f"{BM25} + {label}, by {way}": (encoders | others)[label].with_(evaluation__fusion=way)
         for label in [*given] or trained[-1:]  # chosen before anything is measured
         for way in ("rank", *(["weight"] if tuned else []))
     }
-    encoders, others = {label: alone[label] for label in given}, {name: alone[name] for name in trained}
-    early = {label: one for label, one in fused.items() if one.retriever}
-    late = {label: one for label, one in fused.items() if not one.retriever}
-    return {BM25: start.with_(objective="none", evaluation__kind="bm25")} | encoders | early | others | late
+    bm25 = {BM25: start.with_(objective="none", evaluation__kind="bm25")}
+    return bm25 | encoders | fused | others if given else bm25 | others | fused
 
 
 class Progress:

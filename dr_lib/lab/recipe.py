@@ -513,8 +513,6 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     elif head == "objective" and len(path) == 1 and isinstance(value, str):
         if values["objective"]["name"] != value:
             values["objective"] = {"name": value, "params": {}}
-    elif head == "objective" and len(path) == 2 and path[1] not in ("name", "params"):
-        values["objective"]["params"][path[1]] = value
     else:
         for depth, part in enumerate(path[:-1]):
             if not isinstance(values.get(part), dict):

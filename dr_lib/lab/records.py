@@ -402,20 +402,19 @@ def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
     return Ranking.open(stage_folder(record, "run", cache) / "ranking")
 
 
-def open_models(place: Path, cache: Cache | None = None) -> tuple[dict[str, Path], Record | None]:
+def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
     """Models by what they are, and their record, from the file of a record or from a folder.
 
     Args:
         place: a record of this machine, the folder of one model, or one that an export has written several into; also
             what `models.find_encoder` finds by a name.
-        cache: where the stages of a record are kept.
 
     Raises:
         InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the name of an encoder.
     """
     if place.is_file():
         record = load_record(place)
-        return models_of(record, cache), record
+        return models_of(record), record
     for file, kind in SAVED.items():
         if (place / file).is_file():
             return {kind: place}, None

@@ -15,34 +15,10 @@ from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record, answer, of_older_recipe
 from dr_lib.places import notebook_of, project_root
+from dr_lib.report import measured, tables
 from dr_lib.report.figures import Series, intervals, named, named_in, slopes
-from dr_lib.report.measured import (
-    Pair,
-    Runs,
-    corrected_tests,
-    detectable,
-    differences,
-    laptop_steps,
-    mean_intervals,
-    method_of,
-    presentable,
-    recorded,
-    timed_on,
-    usual_seconds,
-)
-from dr_lib.report.tables import (
-    Cell,
-    Markup,
-    folded,
-    interval_cell,
-    leaning,
-    link,
-    minus,
-    per_cent,
-    spell_data,
-    table,
-    verdict_badge,
-)
+from dr_lib.report.measured import Pair, Runs, presentable
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, minus, per_cent, spell_data
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -87,7 +63,7 @@ class Comparison:
     ):
         self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
         self.paper = {label: float(cell) for label, cell in (paper or {}).items() if isinstance(cell, int | float)}
-        self.recorded = recorded(study) if records is None else records
+        self.recorded = measured.recorded(study) if records is None else records
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
         self._sources = {name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs}
@@ -109,21 +85,17 @@ class Comparison:
         if self.paper:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
         for name, runs in self._sources.items():
-            means = mean_intervals(runs, self.measure)
+            means = measured.mean_intervals(runs, self.measure)
             best = max(means.values(), key=lambda one: one.mean, default=None)
             cells = (means.get(label) for label in labels)
             columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
-        unit = (
-            f"{self.measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
-            if data
-            else ""
-        )
-        about = " ".join(filter(None, [caption, unit, *data]))
+        unit = f"{self.measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+        about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
-        parts = [table(list(columns), rows, caption=about)] if len(columns) > 1 else []
+        parts = [tables.table(list(columns), rows, caption=about)] if len(columns) > 1 else []
         parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
         return HTML("".join(part.data for part in parts))
 
@@ -144,7 +116,7 @@ class Comparison:
         exact = {label: Interval(value, value, value) for label, value in self.paper.items() if label in labels}
         series = [Series("paper", "paper", exact, f"{self.paper_measure}, %")]
         for name, runs in self._sources.items():
-            points = mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
+            points = measured.mean_intervals({label: runs[label] for label in labels if label in runs}, self.measure)
             series.append(Series(name, "recorded" if runs is self.recorded else "live", points, f"{self.measure}, %"))
         order = slopes(series[0], next((one for one in series[1:] if one.points), series[0]), labels) if self.runs else HTML("")
         alt = f"Values by {rows}. {_in_words(series)}"
@@ -164,10 +136,10 @@ class Comparison:
             printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
             columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
         if self.runs:
-            found, least = (judge(pairs, self.runs, self.measure) for judge in (differences, detectable))
+            found, least = (judge(pairs, self.runs, self.measure) for judge in (measured.differences, measured.detectable))
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
-                p_values = corrected_tests(pairs, self.runs, self.measure)
+                p_values = measured.corrected_tests(pairs, self.runs, self.measure)
                 small = Markup("&lt; 0.0001", number=True)
                 spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
@@ -178,7 +150,7 @@ class Comparison:
             return NOTHING
         unit = f"Points of {self.measure}; 95 % intervals from paired differences." if self.runs else "Points."
         data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if self.runs else ""
-        return table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
+        return tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
 
     def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
         """Every configuration minus a reference, paper beside measured: differences compare across scales.
@@ -190,7 +162,7 @@ class Comparison:
         others = [label for label in labels if label != reference]
         known = [label for label in others if {label, reference} <= {*self.paper}]
         exact = {label: Interval(*[self.paper[label] - self.paper[reference]] * 3) for label in known}
-        found = differences([(label, reference) for label in others], self.runs, self.measure)
+        found = measured.differences([(label, reference) for label in others], self.runs, self.measure)
         points = {label: interval for (label, _), interval in found.items()}
         series = [
             Series("paper", "paper", exact, f"points of {self.paper_measure}"),
@@ -211,15 +183,15 @@ class Comparison:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
             statement = Markup(f'{html.escape(per_cent(claim.statement))} <small class="claim-id">{html.escape(claim.id)}</small>')
-            said = leaning if found.state == "one seed" else str  # of one seed no pair is decided either
+            said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, said(pair.state)) for pair in found.pairs)) if found.pairs else None
             data = f"Measured: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))
-            rows.append([statement, verdict_badge(found.state, bool(lacks)), pairs, note or None])
+            rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
-        return table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
+        return tables.table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
 
 
 def _pair(pair: PairResult, state: str) -> str:
@@ -262,7 +234,7 @@ def notice(
         recipes |= {label: own[0].recipe for label, own in live.items() if own}
         cost = "Nothing is trained: a few minutes on two processor cores."
         if trained:
-            cost = _cost({row: laptop_steps(recipes[row]) if row in recipes else None for row in missing}, seeds)
+            cost = _cost({row: measured.laptop_steps(recipes[row]) if row in recipes else None for row in missing}, seeds)
         parts.append(_not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs))
     if live and not presentable(live):
         parts.append(_smoke_line([record for own in live.values() for record in own]))
@@ -306,7 +278,7 @@ def _cost(recipes: Mapping[str, Mapping[str, Any] | None], seeds: int = 1) -> st
     times: dict[str, list[float]] = {}
     unknown = []
     for row, recipe in recipes.items():
-        seconds, older = usual_seconds(recipe) if recipe else (None, False)
+        seconds, older = measured.usual_seconds(recipe) if recipe else (None, False)
         if seconds is None:
             unknown.append(row)
         else:
@@ -316,7 +288,7 @@ def _cost(recipes: Mapping[str, Mapping[str, Any] | None], seeds: int = 1) -> st
         return rest
     each = "; ".join(f"{name} {_spell_range(seconds)}" for name, seconds in times.items())
     runs, whole = seeds * (len(recipes) - len(unknown)), seeds * sum(map(sum, times.values()))
-    told = f"By the records (laptop scale, {timed_on()}) a run takes: {each}."
+    told = f"By the records (laptop scale, {measured.timed_on()}) a run takes: {each}."
     if runs > 1:
         told += f" Together {spell_seconds(whole)} at most for {runs} runs: stages that they share are made once."
     return f"{told} {rest}" if unknown else told
@@ -324,7 +296,7 @@ def _cost(recipes: Mapping[str, Mapping[str, Any] | None], seeds: int = 1) -> st
 
 def _in_short(recipe: Mapping[str, Any]) -> str:
     """Method and last stage in words: ``SimLM, retriever2``."""
-    name, *last = method_of(recipe)
+    name, *last = measured.method_of(recipe)
     return ", ".join([named(name), *(LAST[one] for one in last if LAST[one])])
 
 
@@ -342,7 +314,7 @@ def nearest(study: str, measure: str, about: str) -> str:
         measure: e.g. "MRR@10".
         about: what these are records of, such as "ten methods at equal steps".
     """
-    runs = {label: own for label, own in recorded(study).items() if measure in own[0].means}
+    runs = {label: own for label, own in measured.recorded(study).items() if measure in own[0].means}
     means = {label: 100 * sum(record.means[measure] for record in own) / len(own) for label, own in runs.items()}
     order = sorted(means, key=lambda label: -means[label])
     values = "; ".join(f"{html.escape(named(label))} {means[label]:.1f}" for label in order)

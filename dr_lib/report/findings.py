@@ -129,10 +129,8 @@ def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool
         sentences = ["On generated questions: " + re.sub("</?strong>", "", one) for one in sentences]
     if len(sentences) > 1:
         sentences.append("Each p is corrected for all these comparisons; the intervals are not.")
-    trained = [
-        label for label in dict.fromkeys(label for pair in found for label in pair) if label != BM25 and not given(runs[label])
-    ]
-    if any(len(runs[label]) == 1 for label in trained):
+    tested = {label for pair in found for label in pair} - {BM25}
+    if any(len(runs[label]) == 1 and not given(runs[label]) for label in tested):
         sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
     return bullets(sentences) if sentences else NOTHING
 

@@ -11,15 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dr_lib.evaluation import (
-    Interval,
-    bootstrap_intervals,
-    holm,
-    paired_difference,
-    randomisation_tests,
-    smallest_detectable_difference,
-)
-from dr_lib.evaluation.statistics import aligned, bootstrap_means, crossing, interval_of
+from dr_lib.evaluation import Interval, bootstrap_intervals, holm, paired_difference, randomisation_tests
+from dr_lib.evaluation.statistics import aligned, bootstrap_means, crossing, interval_of, smallest_detectable_difference
 from dr_lib.files import read_json
 from dr_lib.lab import SCALES, Record, load_records, recipe_at, recipe_length, recorded_folder
 from dr_lib.lab.records import grouped

@@ -70,10 +70,8 @@ class Compared(lab.Compared):
     @property
     def table(self) -> HTML:
         """One line a system: means with intervals, who trained it, whose queries it was tested on."""
-        runs, caption = (
-            presentable(self.runs),
-            "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries and seeds.",
-        )
+        runs = presentable(self.runs)
+        caption = "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries and seeds."
         if not runs:
             return self._comparison.table(list(self.runs), caption)
         if self.on_generated:
@@ -128,12 +126,9 @@ class Compared(lab.Compared):
         ]
         missing = "" if found.splits else " There are no judgements: questions were written first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
-        values = [
-            [name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines
-        ]  # beside the words, not far right
-        return table(
-            ["the text", "in numbers and words"], values, caption=f"Collection {data_named(found.name)}.{missing}{named_all}"
-        )
+        values = [[name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines]  # text: beside the words
+        caption = f"Collection {data_named(found.name)}.{missing}{named_all}"
+        return table(["the text", "in numbers and words"], values, caption=caption)
 
     @property
     def questions(self) -> HTML:
@@ -224,16 +219,15 @@ class Compared(lab.Compared):
             return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
         if won and won.startswith(FUSED):
             other, _, way = won.removeprefix(FUSED).partition(", by ")
-            joined = (
-                "each passage gets 1 / (60 + rank) from both" if way == "rank" else "both scores, scaled to [0, 1], are weighted"
-            )
+            joined = "both scores, scaled to [0, 1], are weighted"
+            joined = "each passage gets 1 / (60 + rank) from both" if way == "rank" else joined
             model = f"<code>{html.escape(self.given[other])}</code>" if other in self.given else html.escape(named(other))
             return f"Search with BM25 and with {model}, and join the two rankings: {joined}. {told}".strip()
         if won in self.given:
             return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
-        return (told and told + "It won no comparison: it is an experiment.") or (
-            "No training is finished yet." if self.pending else "Nothing was trained."
-        )
+        if told:
+            return told + "It won no comparison: it is an experiment."
+        return "No training is finished yet." if self.pending else "Nothing was trained."
 
 
 class Recorded(Compared):

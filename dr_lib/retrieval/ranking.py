@@ -1,7 +1,7 @@
 """A ranking: for each query the best passages in order, the form that all searches give and all measures take.
 
 Order is strict everywhere: score descending, then row ascending. So a ranking has no ties left to decide. As a
-TREC run file (`write_run`, `read_run`) it goes to other tools and comes from them. Page of the book: ideas/evaluation.
+TREC run file (`write_run`) it goes to other tools. Page of the book: ideas/evaluation.
 """
 
 import csv
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dr_lib.collections import id_chunks, rows_of
+from dr_lib.collections import id_chunks
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json, write_text
 
@@ -147,61 +147,6 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
     except csv.Error:
         raise InputError("an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks.") from None
     write_text(Path(path), text)
-
-
-def read_run(path: Path, passage_ids: Sequence[str], *, query_ids: Sequence[str] | None = None) -> Ranking:
-    """Read a TREC run file.
-
-    The order is made from the scores as float32 (descending, then row ascending), as readers of the format do; the rank
-    is not read.
-
-    Args:
-        path: the run file.
-        passage_ids: ids of the collection in row order.
-        query_ids: queries wanted, in this order; one without a line gets an empty ranking. All of the file if None, in
-            order of appearance.
-
-    Raises:
-        InputError: with the line, for a line without six fields, an unknown passage, a score that is not a finite
-            number, or a passage named twice for a query.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "run.txt"
-        ...     _ = path.write_text("q1 Q0 b 1 2.5 mine\\nq1 Q0 a 2 1.0 mine\\n")
-        ...     read_run(path, ["a", "b"]).rows.tolist()
-        [[1, 0]]
-    """
-    options = {"sep": r"\s+", "header": None, "names": RUN_COLUMNS, "index_col": False, "dtype": str}
-    options |= {"keep_default_na": False, "skip_blank_lines": False, "quoting": csv.QUOTE_NONE}  # "NA" is a passage too
-    try:
-        table = pd.read_csv(path, **options)
-    except (OSError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise InputError(f"no run file of six fields a line ({error})", where=path, fix="Check path and line.") from None
-    # The order is that of float32: two scores that differ only beyond it are a tie, decided by row.
-    with np.errstate(over="ignore"):
-        table["score"] = pd.to_numeric(table["score"], errors="coerce").astype(np.float32)
-    table["row"] = rows_of(table["passage"].tolist(), passage_ids)
-    problems = {
-        "the file holds no line": pd.Series([table.empty]),
-        "fewer than six fields": table["tag"].isna() | (table["tag"] == ""),
-        "the score is not a finite number": ~np.isfinite(table["score"]),
-        "the passage is not in the collection": table["row"] < 0,
-        "the passage is named twice for its query": table.duplicated(["query", "row"]),
-    }
-    for problem, wrong in problems.items():
-        if wrong.any():
-            raise InputError(problem, where=f"{path} line {wrong.argmax() + 1}", fix="Correct or remove the line.")
-    queries = list(query_ids) if query_ids is not None else list(dict.fromkeys(table["query"]))
-    table["place"] = pd.Index(queries, dtype=object).get_indexer(table["query"].astype(object))
-    table = table[table["place"] >= 0].sort_values(["place", "score", "row"], ascending=[True, False, True])
-    place = table["place"].to_numpy()
-    rank = np.arange(len(place)) - np.searchsorted(place, place)
-    rows = np.full((len(queries), int(rank.max(initial=-1)) + 1), -1, np.int32)
-    scores = np.full(rows.shape, -np.inf, np.float32)
-    rows[place, rank], scores[place, rank] = table["row"], table["score"]
-    return Ranking(queries, rows, scores, len(passage_ids))
 
 
 def open_array(path: Path) -> np.ndarray:

@@ -11,7 +11,7 @@ from dr_lib import collections
 from dr_lib.collections import CandidateSet, dialogue, load_candidates, made_dialogues, made_sentence_pairs
 from dr_lib.collections.dialogue import Exchange, dialogue_file
 from dr_lib.errors import InputError
-from dr_lib.evaluation import load_nlu
+from dr_lib.evaluation.nlu import load_nlu
 from dr_lib.places import data_root
 
 CONVAI2 = """1 your persona: i like cats.

@@ -9,8 +9,8 @@ from sklearn import metrics
 from sklearn.metrics import matthews_corrcoef
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import TASKS, NluSettings, Scores, bootstrap_interval, load_nlu, measure_difference, measure_interval
-from dr_lib.evaluation.nlu import MEASURES, NluBatch, NluSplit, SentenceClassifier, nlu, predict
+from dr_lib.evaluation import TASKS, NluSettings, Scores, bootstrap_interval, measure_difference, measure_interval
+from dr_lib.evaluation.nlu import MEASURES, NluBatch, NluSplit, SentenceClassifier, load_nlu, nlu, predict
 from dr_lib.models import save_masked_lm
 from dr_lib.places import data_root
 from dr_lib.tokens import TokenStore

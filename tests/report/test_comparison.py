@@ -157,7 +157,7 @@ def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs
 
 
 def test_a_card_says_what_the_nearest_records_are(runs, monkeypatch):
-    monkeypatch.setattr(comparison, "recorded", lambda study: runs)
+    monkeypatch.setattr(measured, "recorded", lambda study: runs)
     said = comparison.nearest("simlm/table07", "MRR@10", "other <rows>")
     page = '<a href="../simlm/table07_objectives.ipynb">SimLM, Table 7: pre-training objectives</a>'
     assert f"{page}, tiny, 1,200 passages" in said and "other &lt;rows&gt;" in said

@@ -56,7 +56,6 @@ ELSEWHERE = [
     "report.curves",
     "report.save_for_others",
     "retrieval.write_run",
-    "retrieval.read_run",
     "settings.explain",
     "training.machine_facts",
     "errors.InputError",
