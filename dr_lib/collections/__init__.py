@@ -11,7 +11,15 @@ from pathlib import Path
 from dr_lib.collections import beir, kilt, plain, pydocs, squad
 from dr_lib.collections.beir import GENERATED, field_of, query_text, read_lines, read_records, record_of, write_folder
 from dr_lib.collections.collection import Collection, document_numbers, id_chunks, judged_rows, rows_of
-from dr_lib.collections.dialogue import CandidateSet, Exchange, dialogue_file, load_candidates, made_dialogues, made_sentence_pairs
+from dr_lib.collections.dialogue import (
+    CandidateSet,
+    Exchange,
+    dialogue_file,
+    dstc7_answers,
+    load_candidates,
+    made_dialogues,
+    made_sentence_pairs,
+)
 from dr_lib.collections.store import NOT_IN_NAMES, Judgement, Passage, Query, Source, open_source
 from dr_lib.errors import InputError
 from dr_lib.places import cache_root, data_root, find_data

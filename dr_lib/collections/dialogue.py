@@ -133,6 +133,12 @@ def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
     raise InputError(f"no dialogues of the split {split!r}", where=place, fix=f"Looked for {', '.join(names)}.")
 
 
+def dstc7_answers(path: Path) -> Path | None:
+    """The file with the right responses beside the dialogues of DSTC7's test split; None beside any other file."""
+    beside = path.with_name("ubuntu_responses_subtask_1.tsv")
+    return beside if "_test_" in path.name and path.suffix == ".json" and beside.is_file() else None
+
+
 def read_exchanges(path: Path) -> Iterator[Exchange]:
     """Exchanges of a file, in its order; a broken line raises `InputError` with its number."""
     readers = {".txt": _read_convai2, ".json": _read_dstc7, ".csv": _read_ubuntu}
@@ -175,8 +181,8 @@ def _read_convai2(path: Path) -> Iterator[Exchange]:
 
 
 def _read_dstc7(path: Path) -> Iterator[Exchange]:
-    beside, answers = path.with_name("ubuntu_responses_subtask_1.tsv"), {}
-    if "_test_" in path.name and beside.is_file():
+    answers = {}
+    if beside := dstc7_answers(path):
         cells = (line.split("\t") for _, line in read_lines(beside))
         answers = {one[0]: one[2] for one in cells if len(one) >= 3}
     dialogues = read_json(path)

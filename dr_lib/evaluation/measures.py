@@ -216,6 +216,12 @@ def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measu
     return match[1], cut, (kind if kind is nDCG else kind(rel=grade)) @ cut
 
 
+def cut_of(name: str) -> int | None:
+    """How deep a measure looks; None where its name has no cut. `R@1k` looks 1,000 deep."""
+    answers = ACCURACY.fullmatch(name)
+    return int(answers[1]) if answers else parse(name)[1]
+
+
 def evaluate_split(
     ranking: Ranking, collection: Collection, split: str, measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
 ) -> Scores:

@@ -35,7 +35,8 @@ from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_dig
 from dr_lib.training import bert_work, machine, on_processes, train
 
 COLUMNS = ["title", "text"]
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+MODEL_FILES = ("config.json", "model*.safetensors", "extra.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+"""What decides how a folder encodes: a large model's weights lie in several files, a projection in `extra.safetensors`."""
 
 
 class Shape(NamedTuple):
@@ -148,7 +149,7 @@ def open_writer(name: str) -> Checkpoint:
 def model_digest(place: str) -> str:
     """SHA-256 (hex) of a model: of its files in a folder, of name and revision on the hub."""
     if Path(place).is_dir():
-        return folder_digest(Path(place), MODEL_FILES)
+        return folder_digest(Path(place), {path.name for name in MODEL_FILES for path in Path(place).glob(name)})
     revision = from_hub(place, ["config.json"], 'Go online once, or name a local folder or "embedded".').name
     return json_digest({"hub": place, "revision": revision})
 

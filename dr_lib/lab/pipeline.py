@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dr_lib import evaluation, materials, objectives, retrieval, tokens, training
-from dr_lib.collections import Collection, dialogue_file
+from dr_lib.collections import Collection, dialogue_file, dstc7_answers
 from dr_lib.errors import InputError
+from dr_lib.files import file_digest
 from dr_lib.lab.base import Checkpoint, in_shards, open_checkpoint, open_sample, open_writer
 from dr_lib.lab.recipe import Recipe
 from dr_lib.models import EXTRA_FILE
@@ -514,7 +515,9 @@ class Pipeline:
             chance = {"dropout": self.recipe.dropout, "seed": self.recipe.seed}
             return evaluation.nlu(self.start, *map(Data.file, files), task=options.nlu, **chance)
         if options.kind == "dialogue":
-            path = Data.file(dialogue_file(options.dialogue.folder, options.dialogue.split))
+            path = dialogue_file(options.dialogue.folder, options.dialogue.split)
+            beside = dstc7_answers(path)
+            path = Data(str(path), " ".join(map(file_digest, (path, beside)))) if beside else Data.file(path)
             if self.recipe.final == "reranker":
                 return evaluation.cross_encoded_dialogue(self.dialogue_cross_encoder, path, settings=options.dialogue)
             return evaluation.dialogue(self.retriever, path, settings=options.dialogue)
@@ -598,6 +601,10 @@ def check(pipeline: Pipeline) -> None:
     options, base = recipe.evaluation, pipeline.base
     searched.qrels(options.split)
     evaluation.check_measures(options.measures, searched, options.split)
+    for name in options.measures if options.kind in ("search", "bm25") else ():
+        if options.depth < min(evaluation.cut_of(name) or 0, len(searched.passages)):
+            fix = "Search deeper, or take a smaller cut."
+            raise InputError(f"{name} of a ranking of {options.depth} passages", where="evaluation.depth", fix=fix)
     weighted = {
         "evaluation.fusion": ('Fuse by "rank".', options.fusion == "weight"),
         "reranking.weighted": ("Leave it out.", recipe.final == "reranker" and recipe.reranking.weighted),

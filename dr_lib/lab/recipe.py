@@ -22,6 +22,7 @@ from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, Gene
 Count = Field(default=None, gt=0)
 Final = Literal["pretrained", "retriever1", "retriever2", "reranker", "distilled"]
 UNREAD_LATE = ("mask_positives", "normalise", "blocks", "chunk", "temperature_warmup", "alpha", "validation")
+UNREAD_LATE += ("pseudo_labels", "projection", "shared")
 Kind = Literal["search", "bm25", "similarity", "checks", "nlu", "dialogue"]
 
 
@@ -311,6 +312,8 @@ class EvaluationSettings(Settings):
                 raise ValueError(f'kind "{name}" and settings of that name go together')
         if self.cut and self.kind != "bm25":
             raise ValueError('cut is for kind "bm25": an encoder cuts its passages anyway')
+        if self.fusion and self.kind != "search":
+            raise ValueError('fusion joins BM25 with a retriever that searches: it is for kind "search"')
         if self.on is not None and self.kind not in ("search", "bm25", "similarity"):
             raise ValueError(f'kind "{self.kind}" searches no other collection (key on)')
         return self
@@ -400,6 +403,12 @@ class Recipe(Settings):
         learns = any(one and one.pseudo_labels for one in (self.finetuning, self.finetuning2))
         if learns and self.auxiliary.pseudo_labels.pool != "train":
             raise ValueError('fine-tuning reads pseudo-labels of the training queries (auxiliary.pseudo_labels.pool="train")')
+        if learns and self.few_shot and self.auxiliary.pseudo_labels.labels == "given":
+            raise ValueError(
+                'few_shot leaves fine-tuning a share of the labels; auxiliary.pseudo_labels.labels="given" would give it all'
+            )
+        if self.reranking.weighted and self.final != "reranker":
+            raise ValueError('reranking.weighted joins two scores of a re-ranker: it needs final="reranker"')
         if self.final == "reranker" and self.evaluation.kind == "similarity":
             raise ValueError('evaluation.kind "similarity" needs a retriever at the end, not a re-ranker')
         if self.final == "reranker" and self.evaluation.dialogue:

@@ -107,7 +107,7 @@ def tiny_recipe(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Recipe:
         mining={"depth": 5, "random_negatives": 1},
         reranking={"depth": 6},
         auxiliary={"questions": WRITER, "continuations": WRITER, "cross_encoder": SCORER},
-        evaluation={"depth": 20, "measures": ["MRR@10", "R@50"]},
+        evaluation={"depth": 50, "measures": ["MRR@10", "R@50"]},
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline, Run, execute, open_checkpoint
+from dr_lib.lab.base import model_digest
 from dr_lib.models import DenseEncoder, load_masked_lm
 
 
@@ -44,6 +45,14 @@ def test_a_fresh_head_is_drawn_and_the_encoder_kept(encoder, shared):
         if "pooler" not in name:
             assert torch.equal(weight, headed.base_model.get_parameter(name)), name
     assert headed.cls.predictions.transform.dense.weight.std() > 0
+
+
+def test_every_file_that_decides_how_it_encodes_is_in_its_digest(encoder):
+    digests = [model_digest(str(encoder))]
+    for name in ("extra.safetensors", "model-00001-of-00002.safetensors", "model.safetensors", "README.md"):
+        (encoder / name).write_bytes(b"other")
+        digests.append(model_digest(str(encoder)))
+    assert len({*digests[:4]}) == 4 and digests[4] == digests[3]
 
 
 @pytest.mark.parametrize("objective", ["none", "mlm", "retromae"])

@@ -39,7 +39,7 @@ def test_a_given_encoder_and_its_fusions_are_rows_of_a_study(own_recipe, folder,
     scores = encoder.encode(queries["text"][:], queries=True) @ encoder.encode(passages["text"][:], passages["title"][:]).T
     np.testing.assert_array_equal(found["given"].rows[:, 0], scores.argmax(1))
     bm25 = ranking_of(records["BM25"].model_copy(update={"keys": {"run": records["BM25"].keys["bm25_run"]}}), cache)
-    np.testing.assert_array_equal(found["rank"].rows, fuse(bm25, found["given"], 20).rows)
+    np.testing.assert_array_equal(found["rank"].rows, fuse(bm25, found["given"], 50).rows)
     made = {name.split("-")[0] for name in cache.built}
     assert made == {"bm25_index", "bm25_run", "given_vectors", "given_run", "fused", "scores"}
     assert records["given"].recipe["retriever"] == "given" == records["given"].data["retriever"]["name"]

@@ -67,7 +67,7 @@ TRAINED = sorted([*SEARCHED, "pretrained"])
         ({"negatives__depth": 4}, sorted(["bm25_run", "negatives", *SEARCHED])),
         ({"evaluation__vector_type": "float16"}, ["dense_run", "scores", "vectors"]),
         ({"evaluation__split": "dev"}, ["dense_run", "query_tokens", "scores"]),
-        ({"evaluation__depth": 10}, ["dense_run", "scores"]),
+        ({"evaluation__depth": 60}, ["dense_run", "scores"]),
         ({"evaluation__measures": ["MRR@10"]}, ["scores"]),
         ({"evaluation__grade": 2}, ["scores"]),
         ({"evaluation__kind": "similarity"}, ["similarities"]),
@@ -457,6 +457,7 @@ def test_a_cross_encoder_may_start_from_the_retriever(untrained, shared):
         ({"evaluation__split": "tests"}, "tests"),
         ({"evaluation__measures": ["MMR@10"]}, "MMR@10"),
         ({"evaluation__measures": ["MRR@10", "accuracy@20"]}, "accuracy@20 needs answers"),
+        ({"evaluation__depth": 5}, r"evaluation\.depth: MRR@10 of a ranking of 5 passages"),
         ({"evaluation__on": "/nowhere/at/all"}, "nowhere"),
         ({"base": "/nowhere/at/all"}, "nowhere"),
         ({"collection": "/nowhere/at/all"}, "nowhere"),
@@ -615,3 +616,17 @@ def test_the_projection_of_pre_training_goes_on_in_fine_tuning(tiny_recipe, shar
     for name, tensor in made.items():
         torch.testing.assert_close(tuned[name], tensor, atol=1e-5, rtol=1e-4)
     assert not load_extra(shared.get(without.retriever) / "model")
+
+
+def test_the_file_of_right_responses_is_in_the_key(tiny_recipe, tmp_path):
+    """Of DSTC7's test split they lie beside the dialogues."""
+    talk = [
+        {"example-id": 1, "messages-so-far": [{"utterance": "hi"}], "options-for-next": [{"utterance": "a"}, {"utterance": "b"}]}
+    ]
+    (tmp_path / "ubuntu_test_subtask_1.json").write_text(json.dumps(talk))
+    recipe = tiny_recipe.with_(evaluation={"dialogue": {"folder": str(tmp_path), "split": "test", "context_length": 32}})
+    keys = []
+    for right in "ab":
+        (tmp_path / "ubuntu_responses_subtask_1.tsv").write_text(f"1\tX\t{right}\n")
+        keys.append(Pipeline(recipe).evaluation.key)
+    assert keys[0] != keys[1]

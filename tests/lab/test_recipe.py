@@ -46,6 +46,11 @@ def test_a_recipe_cannot_be_changed():
         ({"pretraining": {"tokens_per_batch": 100}}, r"tokens_per_batch"),
         ({"final": "retriever3"}, r"final.*retriever1"),
         ({"few_shot": 0}, r"few_shot"),
+        (
+            {"few_shot": 0.1, "finetuning": {"pseudo_labels": True}, "auxiliary": {"pseudo_labels": {"labels": "given"}}},
+            r"few_shot leaves fine-tuning a share of the labels",
+        ),
+        ({"reranking": {"weighted": True}}, r'needs final="reranker"'),
         ({"few_shot": 1.5}, r"few_shot"),
         ({"distillation": {"pseudo_labels": True}}, r"teacher"),
         ({"auxiliary": {"cross_encoder": {"start": "retriever", "model": "embedded"}}}, r"either model or start"),
@@ -75,6 +80,8 @@ TASK, TALK = {"task": "cola", "folder": "glue-cola"}, {"folder": "topical-chat"}
         ({"nlu": TASK, "on": "squad"}, r"searches no other collection"),
         ({"nlu": TASK | {"lenght": 3}}, r"evaluation\.nlu\.lenght"),
         ({"kind": "checks"}, r'needs final="distilled"'),
+        ({"kind": "similarity", "fusion": "rank"}, r'it is for kind "search"'),
+        ({"kind": "bm25", "fusion": "weight"}, r'it is for kind "search"'),
     ],
 )
 def test_what_is_measured_fits_together(values, said):

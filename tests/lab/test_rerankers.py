@@ -39,7 +39,10 @@ def test_late_interaction_reads_the_tokens_of_the_base_whatever_a_cross_encoder_
         assert scored.arguments["queries"].arguments["tokenizer"] == crossed.reader.tokenizer
 
 
-@pytest.mark.parametrize("change", [{"normalise": False}, {"chunk": 4}, {"validation": {"every": 2}}], ids=str)
+UNREAD = [{"normalise": False}, {"chunk": 4}, {"validation": {"every": 2}}, {"pseudo_labels": True}, {"projection": True}]
+
+
+@pytest.mark.parametrize("change", [*UNREAD, {"shared": False}], ids=str)
 def test_late_interaction_refuses_settings_that_it_does_not_read(tiny_recipe, change):
     changes = {f"finetuning__{name}": value for name, value in change.items()}
     plain = tiny_recipe.with_(**changes, reranking__by="late_interaction")  # trains none

@@ -89,9 +89,9 @@ def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick
     study(seeds=[0, 1]).run()
     assert sorted(kinds(cache)[built:]) == sorted(2 * ["untuned", "vectors", "dense_run", "scores"])
     built = len(cache.built)
-    changed = study((), {"first": quick.with_(evaluation__depth=10)}).run()
+    changed = study((), {"first": quick.with_(evaluation__depth=60)}).run()
     assert sorted(kinds(cache)[built:]) == ["dense_run", "scores"]
-    assert changed.records["first"][0].recipe["evaluation"]["depth"] == 10
+    assert changed.records["first"][0].recipe["evaluation"]["depth"] == 60
 
 
 def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
