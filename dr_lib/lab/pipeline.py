@@ -331,7 +331,7 @@ class Pipeline:
         check_length(settings.length, self.reader, "auxiliary.cross_encoder.length")
         queries, passages = self._tokens_for_scoring("train", self.collection)
         begin = self.reader.model
-        if settings.start:
+        if settings.start and settings.start != "none":
             trained = retriever if settings.start == "retriever" else Pipeline(self.recipe.with_(objective=settings.start)).start
             begin = trained / "model" if isinstance(trained, Stage) else trained
         read = {"training": settings, "loss": loss, "title": self.recipe.title != "none", "dropout": self.recipe.dropout}

@@ -192,6 +192,8 @@ def test_a_cross_encoder_may_start_where_a_method_ends(tiny_recipe):
     base = Pipeline(ranked.with_(auxiliary__cross_encoder__start="none"))
     assert base.cross_encoder.key != started.cross_encoder.key
     assert base.cross_encoder.arguments["start"] == Pipeline(ranked).cross_encoder.arguments["start"]
+    twice = ranked.with_(pretraining__first=tiny_recipe.collection.name, auxiliary__cross_encoder__start="none")
+    assert Pipeline(twice).cross_encoder.arguments["start"] == base.cross_encoder.arguments["start"]
     with pytest.raises(InputError, match="either model or start"):
         ranked.with_(auxiliary__cross_encoder__model="embedded", auxiliary__cross_encoder__start="mlm")
 
