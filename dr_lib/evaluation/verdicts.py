@@ -21,7 +21,6 @@ from itertools import combinations, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy import stats
 
 from dr_lib.evaluation.measures import Scores, unit_of
 from dr_lib.evaluation.nlu import MEASURES as OF_A_SET
@@ -34,6 +33,7 @@ from dr_lib.evaluation.statistics import (
     aligned,
     bootstrap_means,
     crossing,
+    detectable_among,
     holm,
     interval_of,
     odd_ones,
@@ -46,7 +46,6 @@ STATES = get_args(State)
 Runs = Mapping[str, Sequence[Scores]]
 UNTRAINED = ("BM25", "BM25 (anserini)")
 """Rows that no training is behind: one run of them is all there is."""
-POWER = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
 
 
 @dataclass(frozen=True)
@@ -322,8 +321,8 @@ def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: i
         interval, decided = interval_of(one.mean, one.draws, level), p <= 1 - level
         state: State = "held" if decided and one.low < interval.low and interval.high < one.high else "inconclusive"
         state = "reversed" if decided and (interval.high < one.low or interval.low > one.high) else state
-        spread = np.diff(np.quantile(one.draws, [0.1587, 0.8413]))[0] / 2  # of two or three seeds no variance exists
-        results.append(PairResult(one.better, one.worse, one.measure, interval, p, float(POWER * spread), state, one.relation))
+        least = detectable_among(one.draws)
+        results.append(PairResult(one.better, one.worse, one.measure, interval, p, least, state, one.relation))
     return tuple(results)
 
 

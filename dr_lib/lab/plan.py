@@ -14,7 +14,8 @@ import numpy as np
 from scipy.stats import norm, t
 
 from dr_lib.evaluation import Claim, Verdict, load_papers
-from dr_lib.evaluation.verdicts import POWER, UNTRAINED
+from dr_lib.evaluation.statistics import POWER
+from dr_lib.evaluation.verdicts import UNTRAINED
 from dr_lib.lab.ledger import answer, of_older_recipe
 from dr_lib.lab.records import load_records, recorded_folder
 from dr_lib.places import notebook_of

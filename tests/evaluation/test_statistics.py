@@ -171,7 +171,8 @@ def test_seeds_that_differ_hide_small_differences():
     apart = together + np.array([[0.05], [-0.05]])
     alone, two, noisy = map(smallest_detectable_difference, (queries, together, apart))
     assert two == pytest.approx(alone)
-    assert noisy == pytest.approx(2.8016 * np.sqrt(queries.var(ddof=1) / 400 + 0.1**2 / 2 / 2), rel=1e-3)
+    student = stats.t.ppf(stats.norm.cdf(1), 1)  # of two seeds, one degree of freedom
+    assert noisy == pytest.approx(2.8016 * np.sqrt(queries.var(ddof=1) / 400 + 0.1**2 / 2 / 2 * student**2), rel=1e-3)
 
 
 def test_bad_input_is_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import bootstrap_interval
+from dr_lib.evaluation import Claim, bootstrap_interval, verdict
 from dr_lib.report import measured, presentable, recorded_by_collection, recorded_collections, recorded_studies
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
 from dr_lib.report.tables import spell_data
@@ -51,6 +51,16 @@ def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
     spread = (runs["level"][0].per_query("MRR@10") - runs["BM25"][0].per_query("MRR@10")).astype(float)
     expected = 100 * (1.959964 + 0.841621) * spread.std(ddof=1) / np.sqrt(60)
     assert detectable([("level", "BM25")], runs, "MRR@10")["level", "BM25"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_two_seeds_can_detect_is_what_a_verdict_says(record):
+    rng = np.random.default_rng(0)
+    runs = {row: [record(row, rng.random(60) + 0.05 * seed, seed=seed) for seed in (0, 1)] for row in ("a", "b")}
+    claim = Claim(
+        id="x-y", source="Table 1", statement="s", compare=None, checks=[{"kind": "order", "measure": "MRR@10", "rows": ("a", "b")}]
+    )
+    (pair,) = verdict(claim, {row: [one.measured for one in own] for row, own in runs.items()}).pairs
+    assert detectable([("a", "b")], runs, "MRR@10")["a", "b"] == pytest.approx(100 * pair.detectable, rel=1e-6)
 
 
 def test_smoke_runs_are_not_presentable(record):
