@@ -69,7 +69,7 @@ def test_a_dense_system_ranks_as_the_run_did(run):
     expected, ids = lab.ranking_of(record, quiet()), collection.passages["id"][:]
     assert len(results) == 6
     for result, rows in zip(results, expected.rows.tolist(), strict=True):
-        assert [hit.id for hit in result.hits["mine"]] == [ids[row] for row in rows if row >= 0]
+        assert [hit.id for hit in result.hits["mine"]] == [ids[row] for row in rows[:20]]
         assert [hit.rank for hit in result.hits["mine"]] == list(range(1, 21)) and result.relevant == 1
 
 
