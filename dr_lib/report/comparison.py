@@ -185,7 +185,8 @@ class Comparison:
             statement = Markup(f'{html.escape(per_cent(claim.statement))} <small class="claim-id">{html.escape(claim.id)}</small>')
             said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
             pairs = Markup("<br>".join(_pair(pair, said(pair.state)) for pair in found.pairs)) if found.pairs else None
-            data = f"Measured: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
+            source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
+            data = f"Measured{source}: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))

@@ -147,13 +147,16 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
 def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries, laptop scale``.
 
-    Runs on different data are named one after the other; without any run the text is empty.
+    Runs on different data are named one after the other; without any run the text is empty. Bytes and milliseconds are
+    measured so many times, for no query.
     """
     told = []
     for record in (record for own in runs.values() for record in own):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        told.append(f"{data_named(collection['name'])}, {size}{len(record.query_ids):,} queries, {record.scale} scale")
+        count = len(record.query_ids)
+        things = ("value", "values") if {*record.means} <= {"gigabytes", "CPU ms", "GPU ms"} else ("query", "queries")
+        told.append(f"{data_named(collection['name'])}, {size}{count:,} {things[count != 1]}, {record.scale} scale")
     return "; ".join(dict.fromkeys(told))
 
 

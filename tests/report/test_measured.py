@@ -73,6 +73,11 @@ def test_data_are_named_once(runs):
     assert spell_data({}) == ""
 
 
+def test_sizes_and_times_are_of_no_query(record):
+    size = record("SimLM", [1.5], measure="gigabytes")
+    assert "1 value, " in spell_data({"": [size]}) and "1 query, " in spell_data({"": [record("SimLM", [1.0])]})
+
+
 def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
     def one(study, label, collection="x"):
         return SimpleNamespace(study=study, label=label, data={"collection": {"name": collection}})
