@@ -56,6 +56,10 @@ SAID = {
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
     ],
+    "simlm/table10_corpora": [
+        [f"simlm/table10; {row}; MRR@10; squad" for row in ("target passages", "general text", "none")],
+        ["simlm/table10; target passages; accuracy@20; wikipedia-nq", "simlm/table10; none; accuracy@20; wikipedia-nq"],
+    ],
     "simlm/table01_language_models": [
         [f"simlm/table01; BERT; {kind}; glue-mrpc" for kind in ("actual", "accuracy")],
         *([f"simlm/table01; {row}; glue-mrpc" for row in ("BERT; actual", f"{one}; accuracy")] for one in ("RoBERTa", "ELECTRA")),
