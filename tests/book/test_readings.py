@@ -20,6 +20,8 @@ SAID = {
     "pair/table05_thresholds": [
         [f"pair/table05-labels; {row}; Acc_pos" for row in ("0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4")],
         ["pair/table05-negatives; 0.6 / 0.4; Acc_neg", "pair/table05-labels; 0.8 / 0.2; Acc_pos"],
+        [f"pair/table05; {row}; R@5" for row in ("0.8 / 0.2", "0.7 / 0.3")] + ["pair/table03; Complete (PAIR); R@5"],
+        ["pair/table03; w/o PT; R@5", "pair/table03; Complete (PAIR); R@5"],
     ],
     "pair/fig4_similarity": [
         *([f"pair/figure04; {row}; s(p+, {other}) mean" for other in ("q", "p-")] for row in ("PAIR", "PAIR without PSR")),
