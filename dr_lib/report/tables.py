@@ -18,7 +18,7 @@ from datasets import Dataset
 from IPython.display import HTML
 
 from dr_lib.collections import Collection, judged_rows
-from dr_lib.evaluation import Case, Interval, flips
+from dr_lib.evaluation import Case, Interval, flips, unit_of
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
 from dr_lib.retrieval import Ranking
 
@@ -155,7 +155,8 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
         count = len(record.query_ids)
-        things = ("value", "values") if {*record.means} <= {"gigabytes", "CPU ms", "GPU ms"} else ("query", "queries")
+        of_no_query = all(unit_of(name)[1] in ("GB", "ms") for name in record.means)
+        things = ("value", "values") if of_no_query else ("query", "queries")
         told.append(f"{data_named(collection['name'])}, {size}{count:,} {things[count != 1]}, {record.scale} scale")
     return "; ".join(dict.fromkeys(told))
 
