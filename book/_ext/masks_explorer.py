@@ -18,9 +18,10 @@ from transformers import PreTrainedTokenizerFast
 from dr_lib import masking
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Pipeline, Recipe
-from dr_lib.materials import NgramCounts, word_blocks
+from dr_lib.materials import NgramCounts, look_up, word_blocks
 from dr_lib.report import stop_words
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
+from dr_lib.training import hash64
 
 FOLDER = "extra/masks-explorer"
 WRITTEN = ("data.js", "example.inc")
@@ -111,7 +112,7 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     return {
         "passages": [_passage(sources, int(row)) for row in rows],
         "pieces": sources.tokenizer.convert_ids_to_tokens(ids),
-        "pieceCounts": sources.counts.unigrams[ids].tolist(),
+        "pieceCounts": look_up(*sources.counts.tables[0], hash64(np.array(ids))).tolist(),
         "words": list(longer),
         "wordCounts": list(longer.values()),
         "total": sources.counts.totals[0],
@@ -142,11 +143,11 @@ def common_words(sources: Sources) -> dict[str, int]:
     """The most frequent words of several pieces, and how often they occur."""
     counts: dict[str, int] = {}
     for block in sources.counts.blocks(sources.store):
-        numbers, long = sources.counts.words.number(block), (block.sizes > 1).nonzero()[0]
-        for i in long[np.unique(numbers[long], return_index=True)[1]]:
+        often, long = sources.counts.of(block)[0], (block.sizes > 1).nonzero()[0]
+        for i in long[np.unique(block.ngrams(1)[0][long], return_index=True)[1]]:
             ids = block.pieces[block.starts[i] : block.starts[i] + block.sizes[i]]
             pieces = sources.tokenizer.convert_ids_to_tokens(ids.tolist())
-            counts["".join(piece.removeprefix("##") for piece in pieces)] = int(sources.counts.unigrams[numbers[i]])
+            counts["".join(piece.removeprefix("##") for piece in pieces)] = int(often[i])
     return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_WORDS])
 
 

@@ -96,10 +96,12 @@ def average_mutual_information(
     shares = _log_shares(counts, totals, floor)
     sums, numbers = np.zeros((2, len(room))), np.zeros((2, len(room)))  # of the n-grams that begin, that end at a word
     for n, values in enumerate(_against_words(shares) if pmi == "naive" else _against_cuts(shares), start=2):
-        whole = (room >= n).astype(float)
-        values = np.where(room >= n, np.maximum(values, 0) if ppmi else values, 0.0)
-        sums += values, _later(values, 1 - n)
-        numbers += whole, _later(whole, 1 - n)
+        fits = room >= n
+        values = np.where(fits, np.maximum(values, 0) if ppmi else values, 0.0)
+        sums[0] += values
+        numbers[0] += fits
+        sums[1, n - 1 :] += values[: 1 - n]  # it ends so many words later
+        numbers[1, n - 1 :] += fits[: 1 - n]
     if edges == "zero":
         return sums.sum(axis=0) / (len(counts) - 1)
     after, before = sums / np.maximum(numbers, 1)
@@ -135,10 +137,7 @@ def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _later(values: np.ndarray, places: int) -> np.ndarray:
-    """Each word gets the value of the word so many places later (earlier where negative); 0 beyond the ends."""
+    """Each word gets the value of the word so many places later; 0 beyond the end."""
     moved = np.zeros_like(values)
-    if places < 0:
-        moved[-places:] = values[:places]
-    else:
-        moved[: max(len(values) - places, 0)] = values[places:]
+    moved[: max(len(values) - places, 0)] = values[places:]
     return moved

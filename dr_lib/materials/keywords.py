@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from dr_lib.materials.ngrams import WordTable, chain, word_blocks
+from dr_lib.materials.ngrams import look_up, word_blocks
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, TokenValues
+from dr_lib.training import hash64
 
 Weighting = Literal["inverse_count", "tfidf"]
 
@@ -38,28 +39,29 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")
-    table = WordTable(store.vocab_size)
-    # By number of the word: how often it occurs in the collection, or in how many passages.
-    counts = np.zeros(0, np.int64)
+    # By hash of the word: how often it occurs in the collection, or in how many passages.
+    keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages")
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in word_blocks(store):
-            numbers = table.number(block)
+            words = block.ngrams(1)[0]
+            found = look_up(keys, counts, words)
             if weighting == "inverse_count":
-                weights = 1.0 / counts[numbers]
+                weights = 1.0 / found
             else:
-                _, of_word, times = np.unique(chain(block.rows, numbers), return_inverse=True, return_counts=True)
-                weights = times[of_word] * np.log(len(store) / counts[numbers])
+                _, of_word, times = np.unique(hash64(block.rows, words), return_inverse=True, return_counts=True)
+                weights = times[of_word] * np.log(len(store) / found)
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
 
     with bar:
         for block in word_blocks(store):
-            numbers = table.learn(block)
+            words = block.ngrams(1)[0]
             if weighting == "tfidf":  # a word counts once a passage
-                numbers = numbers[np.unique(chain(block.rows, numbers), return_index=True)[1]]
-            known, counts = counts, np.bincount(numbers, minlength=len(table))
-            counts[: len(known)] += known
+                words = words[np.unique(hash64(block.rows, words), return_index=True)[1]]
+            words, times = np.unique(words, return_counts=True)
+            before, (keys, place) = len(keys), np.unique(np.append(keys, words), return_inverse=True)
+            counts = np.bincount(place[:before], counts, len(keys)) + np.bincount(place[before:], times, len(keys))
             bar.update(block.last - block.first)
         TokenValues.write(store, folder / "values", blocks(), dtype="float32")

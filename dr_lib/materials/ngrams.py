@@ -1,14 +1,12 @@
-"""How often each word and each n-gram of words occurs in a collection, counted exactly (for CDMAE eq. 7).
+"""How often each word and each n-gram of words occurs in a collection (for CDMAE eq. 7).
 
 A word is what the tokenizer cut into pieces: a piece and those that continue it. Titles and bodies are texts of their
 own here, so that nothing that is counted crosses from one to the other or to the next passage.
 
-Sequences are *chains*: the number of all members but the last and the number of the last one share one int64, exactly,
-so that no two sequences can share a key as they could share a hash. Words are chains of pieces, n-grams chains of
-words. Each order needs the order below first, and where a short n-gram was too rare to keep, no longer one that begins
-with it is ever written down. Per order the keys are dealt out to buckets on disk, which are counted one after another:
-time and disk grow in proportion to the collection, memory with the table of words and the n-grams that are kept.
-Page: ideas/masking.
+Counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Of a billion different n-grams some two would
+share a hash once in thirty collections, and would then be counted together. For each order the hashes are dealt out to
+buckets on disk, which are counted one after another: time and disk grow in proportion to the collection, memory with
+the n-grams that are kept. Page: ideas/masking.
 """
 
 import tempfile
@@ -25,18 +23,18 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore
+from dr_lib.training import hash64
 
 Unit = Literal["word", "piece"]
 BLOCK = 2**21
 """Pieces, or words, that are worked on at a time."""
 BUCKET = 2**24
-"""Keys that are counted at a time; memory is some 30 bytes for each."""
+"""Hashes that are counted at a time, about; memory is some 30 bytes for each."""
 FILES = 200
+"""Buckets at most: a system lets a process open few files more."""
 SMALL = 10_000_000
 """Collections of up to this many words keep every n-gram by default."""
 RARE = 5
-BITS = 31
-UNKNOWN = -1
 
 
 # Words --------------------------------------------------------------------------------------------------------------
@@ -73,6 +71,24 @@ class WordBlock:
         spread = np.repeat(values, self.sizes)
         return spread[: self.title_pieces], spread[self.title_pieces :]
 
+    def ngrams(self, order: int) -> list[np.ndarray]:
+        """For each order from 1 a hash of the n-gram that begins at each word, `[words]` uint64; of no use where `room` is less.
+
+        Example:
+            >>> block = WordBlock(0, 1, np.array([3, 4, 3, 3, 4]), 0, np.array([0, 2, 3]), np.array([2, 1, 2]), None, None)
+            >>> first, second, third = block.ngrams(1)[0].tolist()
+            >>> first == third != second
+            True
+        """
+        words, longer = hash64(self.pieces[self.starts]), np.arange(len(self))
+        for piece in range(1, int(self.sizes.max(initial=1))):
+            longer = longer[self.sizes[longer] > piece]
+            words[longer] = hash64(words[longer], self.pieces[self.starts[longer] + piece])
+        hashes = [words]
+        for n in range(1, order):
+            hashes.append(hash64(hashes[-1], np.roll(words, -n)))
+        return hashes
+
 
 def word_blocks(store: TokenStore, unit: Unit = "word") -> Iterator[WordBlock]:
     """The whole store in blocks of about `BLOCK` pieces (a longer passage is a block of its own).
@@ -104,57 +120,6 @@ def _block(store: TokenStore, first: int, last: int, unit: Unit) -> WordBlock:
     return WordBlock(first, last, pieces, title_pieces, starts, sizes, room, rows)
 
 
-class WordTable:
-    """A number for each different word, without collisions.
-
-    A word of one piece has that piece's id; a longer one is a chain of its pieces, numbered when it is first met.
-
-    Attributes:
-        vocab_size: ids that the tokenizer knows.
-        keys: `[chains]` int64, sorted.
-        numbers: `[chains]` int64, the number of each chain; beginnings of longer words have one too.
-
-    Example:
-        >>> table = WordTable(vocab_size=10)
-        >>> block = WordBlock(0, 1, np.array([3, 4, 3]), 0, np.array([0, 2]), np.array([2, 1]), None, None)
-        >>> table.number(block), table.learn(block), table.number(block)
-        (array([-1,  3]), array([10,  3]), array([10,  3]))
-    """
-
-    def __init__(self, vocab_size: int, keys: np.ndarray | None = None, numbers: np.ndarray | None = None):
-        self.vocab_size = vocab_size
-        self.keys = np.zeros(0, np.int64) if keys is None else keys
-        self.numbers = np.zeros(0, np.int64) if numbers is None else numbers
-
-    def __len__(self) -> int:
-        """One more than the highest number."""
-        return self.vocab_size + len(self.keys)
-
-    def number(self, block: WordBlock) -> np.ndarray:
-        """Number of each word, `[words]` int64; -1 for a word that was never learnt."""
-        return self._follow(block, learning=False)
-
-    def learn(self, block: WordBlock) -> np.ndarray:
-        """Number of each word, `[words]` int64; words not met before get the next numbers."""
-        return self._follow(block, learning=True)
-
-    def _follow(self, block: WordBlock, learning: bool) -> np.ndarray:
-        numbers = block.pieces[block.starts].astype(np.int64)
-        longer = np.arange(len(block))
-        for piece in range(1, int(block.sizes.max(initial=1))):
-            longer = longer[block.sizes[longer] > piece]
-            keys = chain(numbers[longer], block.pieces[block.starts[longer] + piece])
-            if learning:
-                distinct, _ = np.unique(keys, return_counts=True)  # with counts numpy sorts; its hash table is slower
-                new = distinct[find(self.keys, distinct) < 0]
-                _check_numbers(len(self) + len(new), "words")
-                place = np.searchsorted(self.keys, new)
-                self.numbers = np.insert(self.numbers, place, np.arange(len(self), len(self) + len(new)))
-                self.keys = np.insert(self.keys, place, new)
-            numbers[longer] = at(self.numbers, find(self.keys, keys), UNKNOWN)
-        return numbers
-
-
 # N-grams ------------------------------------------------------------------------------------------------------------
 
 
@@ -162,25 +127,17 @@ class NgramCounts:
     """Sorted tables of n-grams and their counts, memory-mapped.
 
     Attributes:
-        order: the longest n-grams counted.
         unit: what counts as a word.
         min_count: n-grams that occur less often were dropped; single words never.
         totals: number of n-gram occurrences in the collection by order from 1, dropped ones included.
-        words: numbers of the words.
-        unigrams: `[words]` int64, count of each word by number.
-        tables: for each order from 2 the sorted chains (int64) and their counts (uint32).
+        tables: for each order from 1 the sorted hashes (uint64) and their counts (uint32).
     """
 
     def __init__(self, folder: Path, meta: dict[str, Any]):
-        self.order, self.unit, self.min_count = meta["order"], meta["unit"], meta["min_count"]
-        self.totals, self._folder, self._tokenizer = tuple(meta["totals"]), folder, meta["tokenizer"]
-
-        def array(name: str) -> np.ndarray:
-            return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
-
-        self.words = WordTable(meta["vocab_size"], array("word_keys"), array("word_numbers"))
-        self.unigrams = array("word_counts")
-        self.tables = [(array(f"keys{n}"), array(f"counts{n}")) for n in range(2, self.order + 1)]
+        self.unit, self.min_count, self.totals = meta["unit"], meta["min_count"], tuple(meta["totals"])
+        self._folder, self._tokenizer = folder, meta["tokenizer"]
+        names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
+        self.tables = [tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in own) for own in names]
 
     @staticmethod
     def open(folder: Path) -> "NgramCounts":
@@ -200,12 +157,14 @@ class NgramCounts:
             An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never seen, or where the
             title or body ends before it does.
         """
-        numbers = self.words.number(block)
-        counts, before = [at(self.unigrams, numbers, 0)], numbers
-        for n, (keys, occurrences) in enumerate(self.tables, start=2):
-            before = _extend(keys, before, numbers, block.room >= n, n)
-            counts.append(at(occurrences, before, 0))
-        return counts
+        found, known = [], np.arange(len(block))
+        for n, (hashes, table) in enumerate(zip(block.ngrams(len(self.tables)), self.tables, strict=True), start=1):
+            known = known[block.room[known] >= n]
+            counts = np.zeros(len(block), np.int64)
+            counts[known] = look_up(*table, hashes[known])
+            known = known[counts[known] > 0]  # where an n-gram was dropped, so was every longer one that begins with it
+            found.append(counts)
+        return found
 
 
 @stage()
@@ -220,15 +179,12 @@ def count_ngrams(
     """Count all n-grams of up to `order` words; they never reach from a title into a body or into another passage.
 
     Args:
-        store: tokens of the passages, read in full, whatever a model will later be shown of them.
-        folder: where to write; `meta.json` comes last. Temporary files of about 20 bytes per word lie there meanwhile.
+        store: the tokens.
+        folder: where to write the tables.
         order: the longest n-grams, at least 2 (CDMAE: 4).
         min_count: drop n-grams of two or more words that occur less often. None keeps all of a collection of up to
             10 million words and drops what occurs less than 5 times in larger ones.
         unit: count whole words, or pieces.
-
-    Raises:
-        InputError: there are more different n-grams than numbers.
 
     Example:
         >>> import tempfile, datasets
@@ -242,157 +198,48 @@ def count_ngrams(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    bar = tqdm(desc="Words", unit=" words")
-    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch, bar:
-        work = Path(scratch)
-        table, counts, totals = _number_words(store, work, order, unit, bar)
-        np.save(folder / "word_keys.npy", table.keys)
-        np.save(folder / "word_numbers.npy", table.numbers)
-        np.save(folder / "word_counts.npy", counts)
-        least = min_count or (1 if totals[0] <= SMALL else RARE)
-        bar.total = (2 * order - 2) * totals[0]
-        for n in range(2, order + 1):
-            bar.set_description(f"{n}-grams")
-            keys, counts = _count_order(work, n, counts, least, bar)
+    totals: list[int] = []
+    with tqdm(total=order * len(store), desc="N-grams", unit=" passages") as bar:
+        for n in range(1, order + 1):
+            least = 1 if n == 1 else min_count or (1 if totals[0] <= SMALL else RARE)
+            keys, counts, total = _count_order(store, folder, n, unit, least, bar)
             np.save(folder / f"keys{n}.npy", keys)
             np.save(folder / f"counts{n}.npy", counts)
-            if n < order:
-                with (work / f"numbers{n}").open("wb") as numbers:
-                    for before, words, fits in _chunks(work, n):
-                        _extend(keys, before, words, fits, n).astype(np.int32).tofile(numbers)
-                        bar.update(len(before))
-    meta = {"order": order, "unit": unit, "min_count": least, "totals": totals}
-    write_json(folder / "meta.json", meta | {"vocab_size": table.vocab_size, "tokenizer": store.tokenizer})
+            totals.append(total)
+    write_json(folder / "meta.json", {"unit": unit, "min_count": least, "totals": totals, "tokenizer": store.tokenizer})
     return NgramCounts.open(folder)
 
 
-def _number_words(store: TokenStore, work: Path, order: int, unit: Unit, bar: tqdm) -> tuple[WordTable, np.ndarray, list[int]]:
-    """Write the number of each word and how many words follow it; return table, counts and totals by order."""
-    table, counts, rooms = WordTable(store.vocab_size), np.zeros(store.vocab_size, np.int64), np.zeros(order + 1, int)
-    with (work / "numbers1").open("wb") as words, (work / "room").open("wb") as room:
-        for block in word_blocks(store, unit):
-            numbers, near = table.learn(block), np.minimum(block.room, order)
-            numbers.astype(np.int32).tofile(words)
-            near.astype(np.uint8).tofile(room)
-            rooms += np.bincount(near, minlength=order + 1)
-            counts = np.pad(counts, (0, len(table) - len(counts)))
-            counts += np.bincount(numbers, minlength=len(table))
-            bar.update(len(block))
-    return table, counts, rooms[::-1].cumsum()[::-1][1:].tolist()
-
-
-def _count_order(work: Path, n: int, below: np.ndarray, least: int, bar: tqdm) -> tuple[np.ndarray, np.ndarray]:
-    """The chains of order n that occur often enough, sorted, and their counts.
-
-    Args:
-        work: holds the numbers of words and of the (n - 1)-grams that begin at them.
-        n: the order.
-        below: occurrences of each (n - 1)-gram by number.
-        least: smallest count that is kept.
-        bar: progress.
-    """
-    # A bucket is a range of (n - 1)-grams, so that buckets follow each other in the order of their keys. How many keys
-    # each range can have is known from the order below: none has much more than `BUCKET`, a single (n - 1)-gram apart.
-    bucket_of = np.cumsum(below) // max(BUCKET, int(below.sum()) // FILES)
-    buckets = 1 + int(bucket_of[-1]) if len(bucket_of) else 1
-    bucket_of = bucket_of.astype(np.uint16)
-    with ExitStack() as stack:
-        files = [stack.enter_context((work / f"bucket{number}").open("wb")) for number in range(buckets)]
-        for before, words, fits in _chunks(work, n):
-            keys = _keys(before, words, fits, n)
-            keys = keys[keys >= 0]
-            own = bucket_of[keys >> BITS]
-            keys = keys[np.argsort(own, kind="stable")]
-            ends = np.cumsum(np.bincount(own, minlength=buckets))
-            for file, part in zip(files, np.split(keys, ends[:-1]), strict=True):
-                part.tofile(file)
-            bar.update(len(before))
-    kept = [(np.zeros(0, np.int64), np.zeros(0, np.uint32))]
-    for number in range(buckets):
-        keys, counts = np.unique(np.fromfile(work / f"bucket{number}", np.int64), return_counts=True)
-        kept.append((keys[counts >= least], counts[counts >= least].astype(np.uint32)))
-        (work / f"bucket{number}").unlink()
+def _count_order(store: TokenStore, folder: Path, n: int, unit: Unit, least: int, bar: tqdm) -> tuple[np.ndarray, np.ndarray, int]:
+    """The hashes of the n-grams that occur often enough, sorted, their counts, and how many there are in all."""
+    # A bucket is a range of hashes, which fill all ranges evenly: what is counted one by one is in order in the end.
+    buckets = min(FILES, 1 + (len(store.title_ids) + len(store.text_ids)) // BUCKET)
+    borders = np.array([number * 2**64 // buckets for number in range(1, buckets)], np.uint64)
+    kept, total = [(np.zeros(0, np.uint64), np.zeros(0, np.uint32))], 0
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch:
+        paths = [Path(scratch) / f"bucket{number}" for number in range(buckets)]
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in paths]
+            for block in word_blocks(store, unit):
+                hashes = np.sort(block.ngrams(n)[-1][block.room >= n])
+                for file, part in zip(files, np.split(hashes, np.searchsorted(hashes, borders)), strict=True):
+                    part.tofile(file)
+                total += len(hashes)
+                bar.update(block.last - block.first)
+        for path in paths:
+            keys, counts = np.unique(np.fromfile(path, np.uint64), return_counts=True)
+            kept.append((keys[counts >= least], counts[counts >= least].astype(np.uint32)))
     keys, counts = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    _check_numbers(len(keys), f"{n}-grams")
-    return keys, counts
+    return keys, counts, total
 
 
-def _chunks(work: Path, n: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Parts of the collection: numbers of the (n - 1)-grams, of the words (n - 1 more), and where an n-gram fits."""
-    if not (work / "room").stat().st_size:
-        return
-    before, words = (np.memmap(work / f"numbers{order}", np.int32, "r") for order in (n - 1, 1))
-    room = np.memmap(work / "room", np.uint8, "r")
-    for start in range(0, len(before), BLOCK):
-        part = slice(start, start + BLOCK)
-        yield before[part], words[start : start + BLOCK + n - 1], room[part] >= n
-
-
-def _keys(before: np.ndarray, words: np.ndarray, fits: np.ndarray, n: int) -> np.ndarray:
-    """Chains of order n, `[words]` int64, negative where there is none."""
-    last = np.zeros(len(before), np.int64)
-    following = words[n - 1 : n - 1 + len(before)]
-    last[: len(following)] = following
-    return np.where(fits & (last >= 0), chain(before, np.maximum(last, 0)), UNKNOWN)
-
-
-def _extend(table: np.ndarray, before: np.ndarray, words: np.ndarray, fits: np.ndarray, n: int) -> np.ndarray:
-    """Number of the n-gram that begins at each word, `[words]` int64, -1 where it is not in the table."""
-    keys = _keys(before, words, fits, n)
-    numbers = np.full(len(keys), UNKNOWN)
-    some = np.flatnonzero(keys >= 0)
-    numbers[some] = find(table, keys[some])
-    return numbers
-
-
-# Chains -------------------------------------------------------------------------------------------------------------
-
-
-def chain(before: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """One int64 for each sequence; negative where the number of what comes before is -1 (unknown).
-
-    Args:
-        before: `[n]` number of the sequence without its last member, below 2^31, or -1.
-        last: `[n]` number of the last member, from 0 and below 2^31.
-
-    Example:
-        >>> chain(np.array([3, -1]), np.array([5, 5])).tolist()
-        [6442450949, -2147483643]
-    """
-    return before.astype(np.int64) << BITS | last
-
-
-def find(table: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Place of each key in a sorted table, `[n]` int64; -1 where it is not there.
-
-    Example:
-        >>> find(np.array([4, 7, 9]), np.array([9, 5, 4])).tolist()
-        [2, -1, 0]
-    """
-    if not len(table):
-        return np.full(len(keys), UNKNOWN)
-    # Sorted keys run through the table from left to right and keep to what is in the processor's cache.
-    order = np.argsort(keys)
-    ranked = keys[order]
-    place = np.minimum(np.searchsorted(table, ranked), len(table) - 1)
-    found = np.empty(len(keys), np.int64)
-    found[order] = np.where(table[place] == ranked, place, UNKNOWN)
+def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The count of each hash in a sorted table, `[n]` int64; 0 where it is not there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64)
+    # In order: the search then runs through the table from left to right and keeps to what is in the processor's cache.
+    order = np.argsort(wanted)
+    ranked, found = wanted[order], np.empty(len(wanted), np.int64)
+    place = np.minimum(np.searchsorted(keys, ranked), len(keys) - 1)
+    found[order] = np.where(keys[place] == ranked, counts[place], 0)
     return found
-
-
-def at(values: np.ndarray, place: np.ndarray, missing: int) -> np.ndarray:
-    """`values[place]`, and `missing` where the place is -1; `[n]` int64.
-
-    Example:
-        >>> at(np.array([10, 20]), np.array([1, -1]), missing=0).tolist()
-        [20, 0]
-    """
-    if not len(values):
-        return np.full(len(place), missing)
-    return np.where(place < 0, missing, values[place].astype(np.int64))
-
-
-def _check_numbers(count: int, what: str) -> None:
-    if count > 2**BITS:
-        problem = f"{count:,} different {what} are more than the {2**BITS:,} that can be numbered"
-        raise InputError(problem, where="collection", fix="Raise min_count, or count a part of the collection.")
