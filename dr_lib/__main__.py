@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,32 +182,25 @@ class PrintCompletion(argparse.Action):
 def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
     started = time.monotonic()  # what follows may take half a minute on a busy machine
-
-    def tell(line: str) -> None:
-        if sys.stderr.isatty():  # the next line takes its place: a bad input costs one line
-            print(f"{line:<79.79}", end="\r", file=sys.stderr, flush=True)
-
-    tell(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most")
+    if sys.stderr.isatty():
+        print(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
     from dr_lib import report
-    from dr_lib.lab import Progress
     from dr_lib.lab.search import check_queries
     from dr_lib.stages import TimeIsUpError
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
-    given = {"scale": options.scale, "minutes": minutes, "watching": Progress(minutes, sys.stderr)}
     try:
         check_queries(options.ask, 1)
         folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
-        with Path(os.devnull).open("w") as quiet, redirect_stderr(quiet), redirect_stdout(quiet):  # one line of progress, no bars
-            compared = report.compare(options.collection, options.system, **given)
+        with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
+            compared = report.compare(options.collection, options.system, scale=options.scale, minutes=minutes)
             exported = compared.export(folder / "retriever") if compared.best_of(compared.trained) else None
             page = compared.save_page(folder / "index.html", options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
     finally:
-        tell("")
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
     print(compared.verdict.plain)
@@ -326,7 +319,7 @@ def export_model(options: argparse.Namespace) -> None:
 
 
 def search_collection(options: argparse.Namespace) -> None:
-    """search a collection: BM25 and trained models side by side"""
+    """search a collection with BM25 and trained models"""
     from dr_lib.lab.search import check_queries, searcher_for
     from dr_lib.report import search_text
 

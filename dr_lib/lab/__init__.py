@@ -5,7 +5,7 @@ from dr_lib.lab.batch import run_notebooks
 from dr_lib.lab.cluster import Cluster
 from dr_lib.lab.generate import GeneratedQueries, generate_queries
 from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, of_older_recipe, recipe_length
-from dr_lib.lab.own_corpus import Compared, Progress
+from dr_lib.lab.own_corpus import Compared
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.plan import Plan, plan, plan_lines
 from dr_lib.lab.recipe import (

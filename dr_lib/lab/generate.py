@@ -16,7 +16,7 @@ from dr_lib.files import read_json
 from dr_lib.lab.base import open_collection, open_sample, open_writer
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
-from dr_lib.stages import Cache, Stage
+from dr_lib.stages import Cache
 
 FEWEST_PASSAGES = 10
 
@@ -65,19 +65,6 @@ def generate_queries(
     """
     collection = open_sample(recipe.collection)
     judged = list(collection.splits) if use_judgements else []
-    last = question_collection(recipe, learn_from, judged, per_passage=per_passage, top_k=top_k, seed=seed)
-    place, split = (cache or Cache()).get(last), recipe.evaluation.split
-    folder = place / materials.generated_name(collection)
-    known = {*materials.GENERATED_SHARES, *judged}
-    changed = recipe.with_(collection=str(folder), evaluation__split=split if split in known else "test")
-    return GeneratedQueries(changed, folder, read_json(place / "counts.json"))
-
-
-def question_collection(
-    recipe: Recipe, learn_from: str | None, judged: list[str], *, per_passage: int, top_k: int, seed: int
-) -> Stage:
-    """The stage of `generate_queries`: a folder in BEIR layout, and `counts.json`."""
-    collection = open_sample(recipe.collection)
     held = {
         passage for split in judged for grades in collection.qrels(split).values() for passage, grade in grades.items() if grade
     }
@@ -97,4 +84,8 @@ def question_collection(
     made = materials.question_collection(
         questions, writing.bm25_index(), collection, judged=judged, top_k=top_k, seed=seed, written_by=written_by
     )
-    return made.costs(per_passage * len(collection.passages) ** 2)
+    place, split = (cache or Cache()).get(made.costs(per_passage * len(collection.passages) ** 2)), recipe.evaluation.split
+    folder = place / materials.generated_name(collection)
+    known = {*materials.GENERATED_SHARES, *judged}
+    changed = recipe.with_(collection=str(folder), evaluation__split=split if split in known else "test")
+    return GeneratedQueries(changed, folder, read_json(place / "counts.json"))

@@ -4,36 +4,32 @@ Page of the book: your_corpus. People's judgements are what is tested on whereve
 training is generated first. `dr-lib try` and the notebook make the same call, and `report.compare` adds what is shown.
 """
 
-import math
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from dr_lib import objectives
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.lab.base import open_sample
-from dr_lib.lab.generate import GeneratedQueries, generate_queries, question_collection
-from dr_lib.lab.pipeline import TUNING, Pipeline
+from dr_lib.lab.generate import GeneratedQueries, generate_queries
+from dr_lib.lab.pipeline import TUNING
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
-from dr_lib.lab.study import BM25, RATES, WORK, Study
+from dr_lib.lab.study import BM25, Study
 from dr_lib.models import PACKAGED, find_encoder
-from dr_lib.stages import Cache, Estimates, Stage, TimeIsUpError, spell_seconds
+from dr_lib.stages import Cache, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
 """What is compared of a larger collection where time is bounded."""
 MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8  # least of a batch and of a fine-tuning; most walks through the queries
 FOR_THE_PAGE = 0.1, 2.0  # share of the time, and at most so many minutes, that are left for export, answers and page
-Watching = Callable[[str, Sequence[Stage]], AbstractContextManager]
 
 
 @dataclass(eq=False)
@@ -77,7 +73,6 @@ class Compared:
         per_passage: int | None = None,
         seeds: Sequence[int] = (0,),
         minutes: float | None = None,
-        watching: Watching | None = None,
     ) -> Self:
         """Generate the queries that are missing, and run BM25 and every system, alone and fused with BM25.
 
@@ -95,7 +90,6 @@ class Compared:
             seeds: of the trainings.
             minutes: time for all of it, with what is left for a page: what does not fit is stopped and pending, and the same
                 call goes on with it. Of a large collection a sample is compared. BM25 is, in any case.
-            watching: `watching(title, stages)` is entered around what takes long; None shows a bar for the runs.
 
         Raises:
             InputError: something cannot be opened or run; said before anything is trained.
@@ -109,17 +103,14 @@ class Compared:
         whole = open_sample(type(start.collection)(name=start.collection.name, allow_duplicates=start.collection.allow_duplicates))
         if minutes is not None and len(whole) > SAMPLE["passages"]:
             start = start.with_(**{f"collection__{name}": size for name, size in SAMPLE.items()})
-        sample, cache = open_sample(start.collection), Cache(announce=print if watching is None else lambda line: None)
-        bounded, pending = cache.within(bound), []
+        sample, cache, generated, pending = open_sample(start.collection), Cache(), None, []
+        bounded = cache.within(bound)  # refuses what is no time
         start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))
         splits, split = sample.splits if judgements else (), start.evaluation.split
-        watch, generated = watching or (lambda title, stages: nullcontext()), None
         if {split, *(["train"] if trained else [])} - {*splits}:
             number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)
-            options = {"per_passage": number, "top_k": 100, "seed": 0}
-            ahead = question_collection(start, questions_from, list(splits), **options)
-            with watch("writing questions", [ahead]), suppress(TimeIsUpError):
-                options |= {"learn_from": questions_from, "use_judgements": judgements}
+            options = {"learn_from": questions_from, "use_judgements": judgements, "per_passage": number}
+            with suppress(TimeIsUpError):
                 generated = generate_queries(start, cache=bounded, **options)
                 start = generated.recipe
             if not generated:
@@ -129,14 +120,11 @@ class Compared:
                 # What people have judged is enough to compare what needs no training.
                 pending, trained = [(name, seed) for seed in seeds for name in trained], []
         recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
-        options = {"scale": scale, "cache": cache, "progress": watching is None}
-        study = Study(study_name(whole), recipes, seeds, **options)
-        with watch("comparing", [Pipeline(run.recipe).evaluation for run in study.planned]):
-            Study(study.name, {BM25: recipes[BM25]}, seeds, **options).run()
-            study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
-            result = study.run()
-        pending, stopped = result.pending + pending, result.stopped
-        return cls(whole, start, generated, given, trained, result.runs(), pending, stopped)
+        study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
+        Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
+        study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
+        result = study.run()
+        return cls(whole, start, generated, given, trained, result.runs(), result.pending + pending, result.stopped)
 
     @property
     def study(self) -> str:
@@ -245,57 +233,3 @@ def rows(start: Recipe, given: Mapping[str, str], trained: Sequence[str], judged
     }
     bm25 = {BM25: start.with_(objective="none", evaluation__kind="bm25")}
     return bm25 | encoders | fused | others if given else bm25 | others | fused
-
-
-class Progress:
-    """One line on a terminal while stages are built: time so far, what is being built, time left.
-
-    Args:
-        minutes: the bound: what is left is never said to be more.
-        out: the terminal; elsewhere each stage gets a line, and a long one another every minute.
-    """
-
-    def __init__(self, minutes: float | None = None, out: TextIO | None = None):
-        self.out, self.started = out or sys.stderr, time.monotonic()
-        self.deadline = None if minutes is None else self.started + 60 * minutes
-
-    @contextmanager
-    def __call__(self, title: str, ends: Sequence[Stage]) -> Iterator[None]:
-        """Show what is built of some stages and those below them, until the block ends."""
-        cache, done = Cache(), threading.Event()
-        stages = list({one.key: one for end in ends for one in end.walk()}.values())
-        estimates = Estimates(cache.manifests(), RATES)
-        expected = {one.key: estimates.seconds(one) for one in stages}
-        thread = threading.Thread(target=self._tell, args=(title, stages, expected, cache, done), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
-    def _tell(
-        self, title: str, stages: list[Stage], expected: dict[str, float | None], cache: Cache, done: threading.Event
-    ) -> None:
-        current, since, live = None, time.monotonic(), self.out.isatty()
-        said = since
-        while not done.wait(0.5):
-            missing, now = [one for one in stages if not cache.finished(one)], time.monotonic()
-            building = next((one for one in missing if (cache.root / f"{one.name}.partial").is_dir()), None)
-            if fresh := building is not None and (current is None or building.key != current.key):
-                current, since = building, now
-            unknown = any(expected[one.key] is None for one in missing if one.cost > 0)
-            left = sum(expected[one.key] or 0.0 for one in missing)
-            left -= min(now - since, expected[current.key] or 0.0) if current in missing else 0.0
-            most = math.inf if self.deadline is None else max(0.0, self.deadline - now)
-            if live or fresh or now - said >= 60:
-                said = now
-                what = WORK.get(current.kind, current.kind.replace("_", " ")) if current else "reading"
-                steps = f"{len(stages) - len(missing)} of {len(stages)} steps"
-                about = f"more than {spell_seconds(left)} left" if unknown else f"about {spell_seconds(left)} left"
-                if left > most or (unknown and most < math.inf):
-                    about = f"at most {spell_seconds(most)} left"
-                line = f"{spell_seconds(now - self.started)}: {title}, {steps}, now {what}; {about}"
-                print(f"\r{line:<79.79}" if live else line, end="" if live else "\n", file=self.out, flush=True)
-        if live:
-            print(f"\r{'':<79}\r", end="", file=self.out, flush=True)

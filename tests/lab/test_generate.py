@@ -130,10 +130,10 @@ def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
 
 def test_a_generator_that_the_recipe_names_writes_and_is_named_whatever_else_is_given(own_recipe, shared):
     recipe = own_recipe.with_(auxiliary__questions__model="embedded")
-    options = {"per_passage": 1, "top_k": 100, "seed": 0}
-    stage = lab.generate.question_collection(recipe, own_recipe.collection.name, [], **options)
-    assert stage.key == lab.generate.question_collection(recipe, None, [], **options).key
-    assert stage.parameters["written_by"] == "the question generator questions-2x128"
+    options = {"use_judgements": False, "per_passage": 1, "cache": shared}
+    first, second = (lab.generate_queries(recipe, learn_from=name, **options) for name in (own_recipe.collection.name, None))
+    assert first.folder == second.folder
+    assert "written by the question generator questions-2x128" in (first.folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_generator_of_the_book_is_the_one_of_its_record():
