@@ -6,18 +6,17 @@ reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 
 import html
 import re
-import unicodedata
-from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from textwrap import wrap
 
 import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
 from dr_lib.collections import Collection, judged_rows
+from dr_lib.errors import visible
 from dr_lib.evaluation import Case, Interval, flips, unit_of
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
 from dr_lib.retrieval import Ranking
@@ -25,8 +24,7 @@ from dr_lib.retrieval import Ranking
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
 SNIPPET, EXCERPT, LEAD = 240, 40, 8
 """Longest passage shown for a search in letters, in a case table in words, and words before the first marked one."""
-NARROWEST, GAP = 30, "  "
-"""Columns of a terminal that one system needs; with fewer, systems stand one below the other."""
+INDENT = " " * 6
 
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -324,20 +322,23 @@ def search_table(answer: Result) -> HTML:
 def _hit(hit: Hit) -> str:
     title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
     mark = ' <span class="verdict verdict-held">relevant</span>' if hit.grade else ""
-    text = hit.text if len(hit.text) <= SNIPPET else hit.text[:SNIPPET].rsplit(" ", 1)[0] + " …"
-    return f"{title}{html.escape(text)}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"
+    return f"{title}{html.escape(_snippet(hit.text))}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"
+
+
+def _snippet(text: str) -> str:
+    return text if len(text) <= SNIPPET else text[:SNIPPET].rsplit(" ", 1)[0] + " …"
 
 
 def search_text(answer: Result, width: int = 100) -> str:
-    """The same for a terminal, in columns that fit it.
+    """The same for a terminal, one system below the other.
 
     Args:
         answer: of a `Searcher`.
         width: columns of the terminal.
 
     Returns:
-        The query, a line on its judgements if it has any, and two lines per passage. The first has rank, ``*`` where it
-        is judged relevant, score and id, the second title and text.
+        The query, a line on its judgements if it has any, and for each passage rank, ``*`` where it is judged relevant, score
+        and id, then title and text.
 
     Example:
         >>> hit = Hit(1, "p7", "Tides", "The moon pulls.", 3.25, grade=1)
@@ -350,15 +351,13 @@ def search_text(answer: Result, width: int = 100) -> str:
          1 *    3.250  p7
               Tides: The moon pulls.
     """
-    systems = list(answer.hits)
-    room = (width + len(GAP)) // max(1, len(systems)) - len(GAP)
-    groups, room = ([systems], room) if room >= NARROWEST else ([[name] for name in systems], width)
     lines = [clean(answer.query), *_judged(answer)]
-    for group in groups:
-        columns = [_column(name, answer.hits[name], room) for name in group]
-        height = max(map(len, columns))
-        filled = [column + [""] * (height - len(column)) for column in columns]
-        lines += ["", *(GAP.join(fit(cell, room) for cell in row).rstrip() for row in zip(*filled, strict=True))]
+    for system, hits in answer.hits.items():
+        lines += ["", clean(system), "-" * width, *([] if hits else ["nothing found"])]
+        for hit in hits:
+            text = _snippet(clean(f"{hit.title}: {hit.text}" if hit.title else hit.text))
+            lines.append(f"{hit.rank:2d} {'*' if hit.grade else ' '} {hit.score:8.3f}  {clean(hit.id)}")
+            lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
     return "\n".join(lines)
 
 
@@ -368,33 +367,11 @@ def _judged(answer: Result) -> list[str]:
     return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant (*)"]
 
 
-def _column(name: str, hits: Sequence[Hit], room: int) -> list[str]:
-    lines = [clean(name), "-" * room]
-    for hit in hits:
-        text = clean(f"{hit.title}: {hit.text}" if hit.title else hit.text)[:SNIPPET]
-        lines += [f"{hit.rank:2d} {'*' if hit.grade else ' '} {hit.score:8.3f}  {clean(hit.id)}", f"      {text}"]
-    return lines if hits else [*lines, "nothing found"]
-
-
 def clean(text: str) -> str:
-    """Text on one line, without characters that a terminal would act on.
+    """Text on one line, in which what a terminal would act on is written out.
 
     Example:
-        >>> clean("a\\x1b[31mb\\n c")
-        'a[31mb c'
+        >>> print(clean("a\\x1b[31mb\\n c"))
+        a\\u001b[31mb c
     """
-    return " ".join("".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C").split())
-
-
-def fit(text: str, width: int) -> str:
-    """Text cut or filled up to so many columns; letters of Chinese, Japanese and Korean take two.
-
-    Example:
-        >>> fit("retrieval", 6), fit("検索", 6)
-        ('retri…', '検索  ')
-    """
-    ends = list(accumulate(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text))
-    if ends and ends[-1] > width:
-        whole = bisect(ends, width - 1)  # letters that leave a column for the dots
-        text, ends = text[:whole] + "…", [(ends[whole - 1] if whole else 0) + 1]
-    return text + " " * (width - (ends[-1] if ends else 0))
+    return visible(" ".join(text.split()))

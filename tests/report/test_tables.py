@@ -11,7 +11,7 @@ from dr_lib.collections import Collection
 from dr_lib.evaluation import Case, Interval
 from dr_lib.lab import Hit, Result
 from dr_lib.report import flips_table, folded, interval_cell, search_table, search_text, spell, table, tables
-from dr_lib.report.tables import cases_table, clean, fit, marked
+from dr_lib.report.tables import cases_table, clean, marked
 from dr_lib.retrieval import Ranking
 
 PASSAGES = datasets.Dataset.from_dict(
@@ -116,15 +116,9 @@ def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch
     assert html.startswith("<details") == (scale == "smoke")
 
 
-def test_systems_stand_side_by_side_where_there_is_room():
-    lines = search_text(answer(), width=100).splitlines()
-    assert any("system 0" in line and "system 1" in line for line in lines)
-    assert all(len(line) <= 100 for line in lines)
-
-
-def test_systems_stand_one_below_the_other_in_a_narrow_terminal():
+def test_systems_stand_one_below_the_other_in_a_terminal():
     lines = search_text(answer(systems=3), width=60).splitlines()
-    assert [line.strip() for line in lines if line.startswith("system")] == ["system 0", "system 1", "system 2"]
+    assert [line for line in lines if line.startswith("system")] == ["system 0", "system 1", "system 2"]
     assert all(len(line) <= 60 for line in lines)
 
 
@@ -147,8 +141,7 @@ def test_neither_terminal_nor_page_acts_on_text():
     assert "<script" not in html and "&lt;script" in html
 
 
-def test_columns_are_counted_as_a_terminal_shows_them():
-    assert fit("検索検索", 5) == "検索…" and fit("ab", 4) == "ab  " and fit("検", 1) == "…" and fit("", 2) == "  "
+def test_a_passage_is_shown_on_one_line():
     assert clean("a\tb\r\nc") == "a b c"
 
 
