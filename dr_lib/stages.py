@@ -15,7 +15,6 @@ import ast
 import datetime
 import functools
 import inspect
-import math
 import os
 import shutil
 import signal
@@ -51,7 +50,6 @@ WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 LOOK_EVERY = 5.0  # seconds between two looks at whether the holder of a lock on a shared disk is still there
 STOP_AT = "DR_STOP_AT"  # variable with the second since 1970 at which what is being built stops: processes inherit it
 RING_AGAIN = 30.0  # seconds after which an alarm rings once more, should a library have swallowed the first
-NEIGHBOURS = 5  # finished stages, nearest in cost, that an estimate is the median of
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "bm25s", "ir-measures")
 
 
@@ -662,18 +660,15 @@ class Estimates:
 
     def seconds(self, one: Stage) -> float | None:
         """Expected wall seconds of one stage, from its own family if that is known; None if its kind is not."""
-        same_kind = [manifest for manifest in self._past if manifest["kind"] == one.kind]
-        past = [manifest for manifest in same_kind if manifest["family"] == one.family] or same_kind
+        kind, rate = [past for past in self._past if past["kind"] == one.kind], self._rates.get(one.kind)
         if one.cost <= 0:
-            return median(manifest["seconds"] for manifest in past) if past else None
-        rated = [(manifest["cost"], manifest["seconds"]) for manifest in past if manifest["cost"] > 0]
-        if not rated and one.kind in self._rates:  # kinds of one rate share its unit, so any of them tells of the machine
-            unit = self._rates[one.kind]
-            alike = [manifest for manifest in self._past if self._rates.get(manifest["kind"]) == unit]
-            spent, done = (sum(manifest[name] for manifest in alike) for name in ("seconds", "cost"))
-            return one.cost * spent / done if done else one.cost / unit
-        nearest = sorted(rated, key=lambda pair: abs(math.log(pair[0] / one.cost)))[:NEIGHBOURS]
-        return one.cost * median(seconds / cost for cost, seconds in nearest) if nearest else None
+            return median(past["seconds"] for past in kind) if kind else None
+        family = [past for past in kind if past["family"] == one.family]
+        shared = [past for past in self._past if rate and self._rates.get(past["kind"]) == rate]  # of one rate, and so of one unit
+        spent, done = (sum(past[name] for past in family or kind or shared) for name in ("seconds", "cost"))
+        if done:
+            return one.cost * spent / done
+        return one.cost / rate if rate else None
 
     def remaining(self, ends: Iterable[Stage], cache: Cache) -> float | None:
         """Expected wall seconds until all of `ends` are finished; None if a stage with a cost is of an unknown kind.

@@ -6,7 +6,7 @@ lose the others. When the time is up, what is under way is stopped and what is l
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from dr_lib.training import TrainLog, machine
 
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
 # Kind -> units of its cost a second, to plan by until this machine has finished one of the kind
-RATES = dict.fromkeys([*COUNTED, "question_generator"], SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
+RATES = dict.fromkeys(COUNTED, SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
 BM25 = "BM25"
 WORK = {"pretrained": "pre-training", "retriever": "fine-tuning", "vectors": "encoding", "given_vectors": "encoding"}
 """What kinds of stages do, in words."""
@@ -265,7 +265,8 @@ class Study:
                 result.records.setdefault(run.label, {})[record.seed] = record
                 del waiting[run]
         if waiting:
-            self._announce([*waiting.values()])
+            told = outlook(waiting.values(), self.cache) or "nothing is left to train"
+            tqdm.write(f"{self.name}: {len(waiting)} runs to do, {told}")
         under_way: dict[Future, Run] = {}
         interrupted: list[Run] = []
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
@@ -320,12 +321,6 @@ class Study:
         expected = Estimates(self.cache.manifests()).remaining(ends, self.cache)
         return "" if expected is None else f"about {spell_seconds(expected / self.at_once)}"
 
-    def _announce(self, ends: Sequence[Stage]) -> None:
-        operations = sum(one.cost for one in self.cache.missing(ends) if one.kind in COUNTED)
-        times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
-        here = f"; {need} here, judging by earlier stages" if (need := self._expect(ends)) else ""
-        tqdm.write(f"{self.name}: {len(ends)} runs to do, {operations:.1e} operations ({times}){here}")
-
     def _submit(self, run: Run, cache: Cache) -> Future:
         """The future of a run; one that has failed where it cannot even be begun, so that what the others leave is kept."""
         try:
@@ -334,6 +329,17 @@ class Study:
             failed: Future = Future()
             failed.set_exception(error)
             return failed
+
+
+def outlook(ends: Iterable[Stage], cache: Cache) -> str:
+    """What is to be trained, encoded and written for some stages, and how long it takes; empty where nothing of this is left."""
+    missing = [one for one in cache.missing(ends) if one.kind in COUNTED]
+    work = dict.fromkeys(WORK.get(one.kind, one.kind.replace("_", " ")) for one in missing)
+    operations = sum(one.cost for one in missing)
+    times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
+    expected = Estimates(cache.manifests()).remaining(ends, cache)
+    here = "" if expected is None else f"; about {spell_seconds(expected)} here, judging by earlier stages"
+    return f"{', '.join(work)}: {operations:.1e} operations ({times}){here}" if missing else ""
 
 
 def how_far(end: Stage, cache: Cache) -> str:

@@ -15,13 +15,12 @@ from dr_lib import objectives
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, write_text
 from dr_lib.lab import Cache, Pipeline, Recipe, commit
-from dr_lib.lab.cluster import COUNTED, WRITING
 from dr_lib.lab.pipeline import check_length
 from dr_lib.lab.records import sides
-from dr_lib.lab.study import RATES, SPEEDS, WORK, how_far
+from dr_lib.lab.study import how_far, outlook
 from dr_lib.models import EXTRA_FILE, DenseEncoder
 from dr_lib.report.export import check_free, made_on, references, write_card, write_modules
-from dr_lib.stages import Estimates, Stage, TimeIsUpError, spell_seconds
+from dr_lib.stages import TimeIsUpError
 from dr_lib.training import TrainLog, machine
 
 READ = ("collection", "base", "generator", "title", "passage_length", "dropout", "objective", "pretraining", "seed")
@@ -53,7 +52,7 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
     made = pipeline.pretrained
     if made is None:
         raise InputError('"none" trains nothing', where="objective", fix="Name a method.")
-    if told := outlook(made, cache):
+    if told := outlook([made], cache):
         cache.announce(f"{recipe.objective.name}: {told}")
     try:
         done = cache.within(minutes).get(made)
@@ -65,29 +64,6 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
     for folder, source in folders.items():
         _write(source, folder, pipeline, TrainLog.load(done / "log.json"))
     return list(folders)
-
-
-def outlook(made: Stage, cache: Cache) -> str:
-    """What will be trained, written or scored for a pre-training and about how long that takes here, in words.
-
-    Args:
-        made: the pre-training.
-        cache: what is finished in it is not made again; its times are what the estimate learns from.
-
-    Returns:
-        Empty where everything is finished.
-    """
-    missing = [one for one in cache.missing([made]) if one.kind in (*COUNTED, *WRITING)]
-    estimates = Estimates(cache.manifests(), RATES | dict.fromkeys(WRITING, SPEEDS["two processor cores"]))
-    seconds = [estimates.seconds(one) or 0.0 for one in missing]
-    parts = [
-        f"{WORK.get(one.kind, one.kind.replace('_', ' '))} ({spell_seconds(own)})"
-        for one, own in zip(missing, seconds, strict=True)
-    ]
-    if not parts:
-        return ""
-    first = f"first {', '.join(parts[:-1])}; then " if len(parts) > 1 else ""
-    return f"{first}{parts[-1]}. About {spell_seconds(sum(seconds))} in all, a rough estimate"
 
 
 def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:
