@@ -3,7 +3,7 @@
 from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice
 from dr_lib.report.export import card, export, export_run
 from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, named, named_in, show, tick, training_curves
-from dr_lib.report.findings import Advice, advice, findings, next_steps
+from dr_lib.report.findings import Advice, advice, next_steps
 from dr_lib.report.measured import (
     corrected_tests,
     differences,

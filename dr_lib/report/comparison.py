@@ -25,9 +25,6 @@ RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
-LAST = {"pretrained": "not fine-tuned", "retriever1": "", "retriever2": "retriever 2", "reranker": "re-ranker"}
-LAST |= {"distilled": "distilled"}
-"""Last stage of a run -> what a card calls it; the usual one goes without saying."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page says what it costs.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
@@ -144,6 +141,8 @@ class Comparison:
                 spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
             columns["smallest detectable"] = [least.get(pair) for pair in pairs]
+            if any(len(own) == 1 and measured.trained_in(own[0].recipe) for pair in found for own in map(self.runs.get, pair)):
+                caption += " Of one seed: these intervals do not cover how far another training would differ."
         if tested_on:
             columns["tested on"] = [tested_on for _ in pairs]
         if len(columns) == 1:
@@ -233,9 +232,7 @@ def notice(
         given = rows if isinstance(rows, Mapping) else {}
         recipes = {label: recipe.portable() for label, recipe in given.items() if isinstance(recipe, Recipe)}
         recipes |= {label: own[0].recipe for label, own in live.items() if own}
-        cost = "Nothing is trained: a few minutes on two processor cores."
-        if trained:
-            cost = _cost({row: measured.laptop_steps(recipes[row]) if row in recipes else None for row in missing}, seeds)
+        cost = _cost([recipes.get(row) for row in missing] if trained else [], seeds)
         parts.append(_not_measured(study, missing, len(rows), caption, cost, nearest, whole=not runs))
     if live and not presentable(live):
         parts.append(_smoke_line([record for own in live.values() for record in own]))
@@ -269,42 +266,25 @@ def _not_measured(study: str, missing: Sequence[str], number: int, caption: str,
     return HTML(f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>')
 
 
-def _cost(recipes: Mapping[str, Mapping[str, Any] | None], seeds: int = 1) -> str:
-    """What rows take by recorded runs of their methods, and whether there are rows of which no record tells.
+def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
+    """What rows take by recorded runs of their trainings, and whether there are rows of which no record tells.
 
     Args:
-        recipes: row -> its recipe at the scale "laptop", None where it is not known.
+        recipes: of each row, None where it is not known.
         seeds: runs of each row.
     """
-    times: dict[str, list[float]] = {}
-    unknown = []
-    for row, recipe in recipes.items():
-        seconds, older = measured.usual_seconds(recipe) if recipe else (None, False)
-        if seconds is None:
-            unknown.append(row)
-        else:
-            times.setdefault(_in_short(recipe) + ", of an older, shorter recipe" * older, []).append(seconds)
-    rest = f"How long {'the others' if times else 'they'} take is not known: no record is of their method and last stage."
-    if not times:
+    recipes = [one for one in recipes if one is None or measured.trained_in(one)]
+    if not recipes:
+        return "Nothing is trained: a few minutes on two processor cores."
+    each = [seconds for one in recipes if one and (seconds := measured.usual_seconds(one))]
+    rest = f"How long {'the others' if each else 'they'} take is not known: no record is of their method and last stage."
+    if not each:
         return rest
-    each = "; ".join(f"{name} {_spell_range(seconds)}" for name, seconds in times.items())
-    runs, whole = seeds * (len(recipes) - len(unknown)), seeds * sum(map(sum, times.values()))
-    told = f"By the records (laptop scale, {measured.timed_on()}) a run takes: {each}."
-    if runs > 1:
-        told += f" Together {spell_seconds(whole)} at most for {runs} runs: stages that they share are made once."
-    return f"{told} {rest}" if unknown else told
-
-
-def _in_short(recipe: Mapping[str, Any]) -> str:
-    """Method and last stage in words: ``SimLM, retriever2``."""
-    name, *last = measured.method_of(recipe)
-    return ", ".join([named(name), *(LAST[one] for one in last if LAST[one])])
-
-
-def _spell_range(seconds: Sequence[float]) -> str:
-    """One duration, or the shortest and the longest, for a run each."""
-    low, high = (spell_seconds(one(seconds)) for one in (min, max))
-    return f"{low if low == high else f'{low} to {high}'}{' each' * (len(seconds) > 1)}"
+    least, most = spell_seconds(min(each)), spell_seconds(max(each))
+    told = f"By the records (laptop scale) a run takes {least if least == most else f'{least} to {most}'}."
+    if (runs := seeds * len(each)) > 1:
+        told += f" Together {spell_seconds(seeds * sum(each))} at most for {runs} runs: stages that they share are made once."
+    return told if len(each) == len(recipes) else f"{told} {rest}"
 
 
 def nearest(study: str, measure: str, about: str) -> str:

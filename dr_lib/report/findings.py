@@ -1,4 +1,4 @@
-"""A comparison in sentences: what the data establish, what they leave open, what to do next.
+"""A comparison in sentences: which system to use, and what to do next.
 
 Every number of these sentences comes from records. Pages: practice/own-corpus, ideas/statistics.
 """
@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from IPython.display import HTML
 
-from dr_lib.evaluation import Interval
 from dr_lib.lab import GeneratedQueries, Record
-from dr_lib.report.comparison import NOTHING
 from dr_lib.report.figures import FUSED, named
-from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, differences, mean_intervals, presentable
-from dr_lib.report.tables import bullets, spell
+from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
+from dr_lib.report.tables import bullets
 
 LEVEL = 0.05
 """A difference is called established where its p-value, corrected over the pairs (Holm), is below."""
@@ -112,64 +110,19 @@ def advice(
     return Advice(best if secured else None, HTML(f"<p>{text}</p>{unfinished and f'<p>{unfinished}</p>'}"))
 
 
-def findings(pairs: Sequence[Pair], runs: Runs, measure: str, *, generated: bool = False) -> HTML:
-    """A sentence for each pair that was run: which is ahead, or that nothing is established and what would have shown.
-
-    Args:
-        pairs: (first, second) labels.
-        runs: label -> records, one per seed.
-        measure: e.g. "MRR@10".
-        generated: whether the queries were written by a generator: then every sentence says so.
-    """
-    runs = presentable(runs)
-    found, p_values = differences(pairs, runs, measure), corrected_tests(pairs, runs, measure)
-    least = detectable(pairs, runs, measure)
-    sentences = [_finding(pair, found[pair], p_values[pair], least[pair], measure) for pair in found]
-    if generated:  # nothing in bold: the systems may stand in another order on people's questions
-        sentences = ["On generated questions: " + re.sub("</?strong>", "", one) for one in sentences]
-    if len(sentences) > 1:
-        sentences.append("Each p is corrected for all these comparisons; the intervals are not.")
-    tested = {label for pair in found for label in pair} - {BM25}
-    if any(len(runs[label]) == 1 and not given(runs[label]) for label in tested):
-        sentences.append("Of one seed: these intervals do not cover how far another training would differ.")
-    return bullets(sentences) if sentences else NOTHING
-
-
 def given(records: Sequence[Record]) -> bool:
     """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
     return all(record.recipe.get("retriever") for record in records)
 
 
-def _finding(pair: Pair, difference: Interval, p_value: float, least: float, measure: str) -> str:
-    if difference.mean < 0:
-        pair, difference = pair[::-1], Interval(-difference.mean, -difference.high, -difference.low, difference.level)
-    first, second = (html.escape(named(label)) for label in pair)
-    p = f"p = {p_value:.4f}" if p_value >= 0.0001 else "p &lt; 0.0001"
-    gap = f"{spell(difference, sign=True)} points of {html.escape(measure)}, {p}."
-    if p_value < LEVEL:
-        return f"<strong>{first} is ahead of {second}</strong>: {gap}"
-    return (
-        f"{first} and {second}: {gap} <strong>Not statistically significant.</strong> These queries can"
-        f" detect a difference of about {least:.1f} points or more."
-    )
-
-
 def next_steps(
-    runs: Runs,
-    measure: str,
-    verdict: Advice,
-    *,
-    best: str,
-    questions: GeneratedQueries | None,
-    passages: int,
-    unfinished: bool = False,
+    runs: Runs, measure: str, *, best: str, questions: GeneratedQueries | None, passages: int, unfinished: bool = False
 ) -> HTML:
-    """What to do next, given the results.
+    """What to do next besides following the verdict.
 
     Args:
         runs: label -> records of the test queries, "BM25" among them.
         measure: e.g. "MRR@10".
-        verdict: what `advice` said of the same runs.
         best: label of the best dense retriever.
         questions: the generated questions, None where people judged all.
         passages: how many are searched.
@@ -179,11 +132,10 @@ def next_steps(
     recipe, steps = runs[best][0].recipe, []
     if unfinished:
         steps.append("<strong>Run the same again</strong>: it goes on with what the time did not allow.")
-    if presentable(runs):
-        steps += [_on_generated(best, runs) if "test" in counts else _on_verdict(verdict)]
-        steps += [_on_judgements(runs, measure, (best, BM25), questions.folder if "test" in counts else None)]
-    else:
+    if not presentable(runs):
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
+    elif "test" in counts:
+        steps.append(_on_judgements(runs, measure, (best, BM25), questions.folder))
     if recipe.get("retriever"):  # nothing of what follows would change it
         return bullets(steps)
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
@@ -209,18 +161,6 @@ def next_steps(
     return bullets(steps)
 
 
-def _on_generated(best: str, runs: Runs) -> str:
-    name = html.escape(named(best))
-    if given(runs[best]):
-        why = f"and only those are kept whose passage BM25 finds: that favours BM25 over {name}"
-    else:
-        why = f"and {name} was trained on questions of the same generator and knows its habits; BM25 does not"
-    return (
-        f"The test questions are generated, {why}. Even the order of the retrievers may be wrong. <strong>Do not give up BM25"
-        " for these results</strong>: show both side by side until people have judged."
-    )
-
-
 def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, int], str]) -> str:
     """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where nothing is left.
 
@@ -241,23 +181,8 @@ def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, i
     return text + "The same command goes on."
 
 
-def _on_verdict(verdict: Advice) -> str:
-    if verdict.label is None:
-        return (
-            "The data do not decide. BM25 costs nothing: stay with it, or show it beside another, until more queries or a"
-            " better model decide."
-        )
-    name = html.escape(named(verdict.label))
-    if verdict.label == BM25:
-        return "<strong>Search with BM25</strong>, and try what follows."
-    beside = "" if verdict.label.startswith(FUSED) else ", and keep BM25 beside it for rare words"
-    return f"<strong>Search with {name}</strong>{beside}."
-
-
-def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path | None) -> str:
+def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path) -> str:
     queries, least = len(runs[pair[0]][0].query_ids), detectable([pair], runs, measure)[pair]
-    if written is None:
-        return f"{queries:,} judged queries can detect differences of about {least:.1f} points; more queries, smaller ones."
     enough = least * math.sqrt(queries / JUDGED)
     return (
         f"<strong>Judge {JUDGED} queries of your own.</strong> If they vary as much as these, {JUDGED} of them can"

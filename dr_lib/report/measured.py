@@ -79,70 +79,47 @@ def recorded_collections() -> list[dict[str, Any]]:
     return [*found.values()]
 
 
-def method_of(recipe: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the cost of a run hangs on: the pre-training method and the last stage; BM25 and given encoders train nothing."""
-    if (recipe.get("evaluation") or {}).get("kind") == "bm25":
-        return ("BM25",)
-    return (name,) if (name := recipe.get("retriever")) else (recipe["objective"]["name"], recipe.get("final") or "retriever1")
+def trained_in(recipe: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """What the cost of a run hangs on: base model, pre-training method and last stage; None where nothing is trained."""
+    if (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever"):
+        return None
+    return recipe["base"], recipe["objective"]["name"], recipe.get("final") or "retriever1"
 
 
-def usual_seconds(recipe: Mapping[str, Any]) -> tuple[float | None, bool]:
-    """What a run of the scale "laptop" takes, all its stages included, by the book's records of the same method.
+def usual_seconds(recipe: Mapping[str, Any]) -> float | None:
+    """What a run of the scale "laptop" takes, all its stages included, by the book's records of the same trainings.
 
     Args:
-        recipe: of the run, as `Recipe.portable` gives it, with the number of steps that pre-training has at that scale.
+        recipe: of the run, as `Recipe.portable` gives it; one of the scale "smoke" counts as what it is at that scale.
 
     Returns:
-        Wall seconds, pre-training by its share of steps, as the median of the records; None where there is none. And
-        whether they are of an older, shorter recipe, because today's has none.
+        Wall seconds, pre-training by its share of steps, as the median of the records; None where there is none.
     """
-    kind = (*method_of(recipe), _base(recipe))
-    alike = [one for one in _timed_runs() if (*method_of(one["recipe"]), _base(one["recipe"])) == kind]
-    of_today = [one for one in alike if recipe_length(one["recipe"]) == recipe_length(_at_laptop())]
-    seconds = []
-    for one in of_today or alike:
-        whole = sum(one["seconds"].values())
-        own = sum(spent for stage, spent in one["seconds"].items() if "pretrained" in stage)
-        steps = (one["training"].get("pretrained") or {}).get("steps")
-        seconds.append(whole - own + own * (recipe["pretraining"]["steps"] / steps if steps else 1.0))
-    return (median(seconds) if seconds else None), not of_today and len(method_of(recipe)) > 1
-
-
-def laptop_steps(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recipe of the scale "smoke" with as many steps of pre-training as it has at the scale "laptop"; others as they are."""
-    smoke = recipe_at("smoke").portable()
-    if recipe_length(recipe) != recipe_length(smoke):
-        return recipe
-    steps = recipe["pretraining"]["steps"] * _at_laptop()["pretraining"]["steps"] / smoke["pretraining"]["steps"]
-    return {**recipe, "pretraining": {**recipe["pretraining"], "steps": round(steps)}}
+    smoke, laptop = (_usual_recipe(scale) for scale in ("smoke", "laptop"))
+    steps, seconds = recipe["pretraining"]["steps"], []
+    if recipe_length(recipe) == recipe_length(smoke):
+        steps *= laptop["pretraining"]["steps"] / smoke["pretraining"]["steps"]
+    for one in _timed_runs():
+        if recipe_length(one["recipe"]) == recipe_length(laptop) and trained_in(one["recipe"]) == trained_in(recipe):
+            own = sum(spent for stage, spent in one["seconds"].items() if "pretrained" in stage)
+            made = (one["training"].get("pretrained") or {}).get("steps", steps)
+            seconds.append(sum(one["seconds"].values()) + own * (steps / made - 1))
+    return median(seconds) if seconds else None
 
 
 @cache
-def _at_laptop() -> dict[str, Any]:
-    return recipe_at("laptop").portable()
-
-
-def _base(recipe: Mapping[str, Any]) -> str | None:
-    """The base model whose size decides what a step takes; BM25 has none."""
-    return recipe.get("base") if len(method_of(recipe)) > 1 else None
+def _usual_recipe(scale: str) -> dict[str, Any]:
+    return recipe_at(scale).portable()
 
 
 @cache
 def _timed_runs() -> list[dict[str, Any]]:
-    """The runs of the scale "laptop" with the times of every training, as plain values: to unpack their scores takes long.
+    """The trained runs of the scale "laptop" with their times, as plain values: to unpack their scores takes long.
 
     A record that names another as its run adds no time of its own.
     """
     records = [read_json(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
-    return [one for one in records if one.get("seconds") and (one["training"] or method_of(one["recipe"])[-1] != "retriever1")]
-
-
-def timed_on() -> str:
-    """The machines that these times are of, in words."""
-    threads = sorted({one["machine"]["threads"] for one in _timed_runs()})
-    cores = sorted({one["machine"]["cores"] for one in _timed_runs()})
-    spell = [" or ".join(map(str, own)) + f" {word}{'s' * (own != [1])}" for own, word in ((threads, "thread"), (cores, "core"))]
-    return "{} on a machine of {}".format(*spell)
+    return [one for one in records if one.get("seconds") and one["training"]]
 
 
 def presentable(runs: Runs) -> Runs:

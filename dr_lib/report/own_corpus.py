@@ -21,7 +21,7 @@ from dr_lib.files import write_text
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.figures import FUSED, named
-from dr_lib.report.findings import BM25, Advice, advice, findings, next_steps, unfinished
+from dr_lib.report.findings import BM25, Advice, advice, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
 from dr_lib.report.tables import Cell, bullets, data_named, folded, interval_cell, search_table, table
 
@@ -90,12 +90,8 @@ class Compared(lab.Compared):
 
     @property
     def differences(self) -> HTML:
-        """What is established, in sentences and as a table."""
-        told = findings(self.pairs, self.runs, self.measure, generated=self.on_generated)
-        if not presentable(self.runs):
-            return told
-        whole = self._comparison.differences(self.pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
-        return HTML(told.data + whole.data)
+        """What is established."""
+        return self._comparison.differences(self.pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
 
     @property
     def facts(self) -> HTML:
@@ -187,7 +183,7 @@ class Compared(lab.Compared):
         if not best:
             left = "Run the same again: not all did fit into the time."
             return bullets([left if self.pending else "Compare a system with BM25."])
-        return next_steps(self.runs, self.measure, self.verdict, best=best, **facts)
+        return next_steps(self.runs, self.measure, best=best, **facts)
 
     def save_page(self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None) -> Path:
         """Write everything as one HTML file that needs nothing beside it.
@@ -211,23 +207,17 @@ class Compared(lab.Compared):
         return file
 
     def _winner(self, folder: Path | None) -> str:
-        """Where the system lies that the verdict names, and what was exported."""
-        won, own = self.verdict.label, self.best_of(self.trained)
-        place = f"<code>{html.escape(str(folder))}</code>" if folder else "nowhere: nothing was trained"
-        told = f"The best retriever trained here, {html.escape(named(own))}, lies in {place}. " if own else ""
-        if won == own and own:
-            return told + "<code>sentence-transformers</code> opens the folder; its README.md is the model's card."
-        if won and won.startswith(FUSED):
-            other, _, way = won.removeprefix(FUSED).partition(", by ")
-            joined = "both scores, scaled to [0, 1], are weighted"
-            joined = "each passage gets 1 / (60 + rank) from both" if way == "rank" else joined
-            model = f"<code>{html.escape(self.given[other])}</code>" if other in self.given else html.escape(named(other))
-            return f"Search with BM25 and with {model}, and join the two rankings: {joined}. {told}".strip()
-        if won in self.given:
-            return f"Use <code>{html.escape(self.given[won])}</code> as it comes. {told and told + 'It is an experiment.'}"
-        if told:
-            return told + "It won no comparison: it is an experiment."
-        return "No training is finished yet." if self.pending else "Nothing was trained."
+        """Where the retriever trained here lies, and how a fusion that the verdict names is made."""
+        won, own = self.verdict.label or "", self.best_of(self.trained)
+        told = "No training is finished yet." if self.pending else "Nothing was trained."
+        if own and folder:
+            told = f"The best retriever trained here, {html.escape(named(own))}, lies in <code>{html.escape(str(folder))}</code>: "
+            told += "<code>sentence-transformers</code> opens it, and its README.md is the model's card."
+            told += "" if won == own else " It won no comparison: it is an experiment."
+        if won.startswith(FUSED):
+            joined = "gets 1 / (60 + rank) from both" if won.endswith("rank") else "has both scores, scaled to [0, 1] and weighted"
+            told = f"Search with both, and join the two rankings: each passage {joined}. {told}"
+        return told
 
 
 class Recorded(Compared):

@@ -108,19 +108,13 @@ def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Recorded times: masked LM of an hour, half of it pre-training; no pre-training of half an hour; SimLM of an older recipe."""
+    """Recorded times: masked LM of an hour, half of it pre-training; no pre-training of half an hour; SimLM of a shorter recipe."""
 
     def one(method: str, seconds: float, passage_length: int = 192) -> dict:
         recipe = recipe_at("laptop", {"objective": method, "passage_length": passage_length}).portable()
         own = {"pretrained": seconds - 1800.0} if seconds > 1800 else {}
         trained = {"pretrained": {"steps": 2000}} if own else {}
-        machine = {"threads": 1, "cores": 2}
-        return {
-            "recipe": recipe,
-            "seconds": own | {"retriever": 1800.0},
-            "training": trained | {"retriever": {}},
-            "machine": machine,
-        }
+        return {"recipe": recipe, "seconds": own | {"retriever": 1800.0}, "training": trained | {"retriever": {}}}
 
     made = [one("mlm", 3600.0), one("none", 1800.0), one("simlm", 5400.0, passage_length=128)]
     monkeypatch.setattr(measured, "_timed_runs", lambda: made)
@@ -131,7 +125,7 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_co
     known = compared({name: [record(name, [1.0], scale="smoke", recipe=one)] for name, one in recipes.items()})
     html = known.table(["mlm", "none"], "x").data
     assert "<table" not in html and "Not measured yet" in html and "2 configurations: masked LM; no pre-training." in html
-    assert "laptop scale, 1 thread on a machine of 2 cores) a run takes: masked LM 60 min; no pre-training 30 min." in html
+    assert "By the records (laptop scale) a run takes 30 min to 60 min." in html
     assert "Together 90 min at most for 2 runs" in html
     assert "papermill notebooks/simlm/table08_replace_rates.ipynb out.ipynb -f notebooks/scales/laptop.yaml" in html
     assert known.figure(["mlm"], "objective").data == ""
@@ -143,8 +137,8 @@ def test_a_row_costs_what_its_own_method_steps_and_seeds_take(timed):
     twice = twice.with_(pretraining__steps=2 * twice.pretraining.steps)
     rows = {"long": twice, "SimLM": recipe_at("smoke", {"objective": "simlm"}), "PAIR": recipe_at("smoke", {"objective": "pair"})}
     html = comparison.notice("simlm/table08", {}, {}, rows, seeds=3).data
-    assert "masked LM 90 min; SimLM, of an older, shorter recipe 90 min. Together 9.0 h at most for 6 runs" in html
-    assert "How long the others take is not known" in html
+    assert "a run takes 90 min. Together 4.5 h at most for 3 runs" in html
+    assert "How long the others take is not known" in html  # of SimLM there are records of another length alone
     assert "How long they take is not known" in comparison.notice("simlm/table08", {}, {}, ["a"]).data
 
 
@@ -152,7 +146,7 @@ def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs
     rows = dict.fromkeys(runs) | {"none": recipe_at("laptop", {"objective": "none"}), "last": None}
     html = compared({}, records=runs).table(rows, "x").data
     assert "dr-card" not in html and "<summary>Not measured yet: 2 of 6 rows.</summary>" in html
-    assert "<p>no pre-training; last. By the records" in html and "no pre-training 30 min." in html
+    assert "<p>no pre-training; last. By the records" in html and "a run takes 30 min." in html
     assert "Not measured" not in compared({}, records=runs).table([*runs], "x").data
 
 
