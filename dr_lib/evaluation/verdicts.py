@@ -39,6 +39,7 @@ from dr_lib.evaluation.statistics import (
     odd_ones,
     paired_difference,
     randomisation_tests,
+    seed_moves,
 )
 
 State = Literal["held", "held in part", "reversed", "inconclusive", "one seed", "not run", "unanswerable"]
@@ -115,7 +116,8 @@ class _Statistic:
 
     Attributes:
         better, worse, measure: as of `PairResult`.
-        parts: place, weight and values `[seeds, queries]` of each mean; what is in one place shares its resamples.
+        parts: place, weight and values `[queries]` of each mean; what is in one place shares its resamples.
+        trained: place, weight and the means of its seeds of each configuration; what is in one place shares its moves.
         low, high: the range.
         flipped: `[seeds, queries]` differences of two systems that may be swapped on any query; else None.
         relation: as of `PairResult`.
@@ -127,6 +129,7 @@ class _Statistic:
     worse: str
     measure: str
     parts: list[tuple[int, float, np.ndarray]] = field(default_factory=list)
+    trained: list[tuple[int, float, np.ndarray]] = field(default_factory=list)
     low: float = 0.0
     high: float = np.inf
     flipped: np.ndarray | None = None
@@ -134,6 +137,27 @@ class _Statistic:
     contrasts: bool = False
     mean: float = 0.0
     draws: np.ndarray | None = None
+
+    def add(self, runs: Sequence[Scores], like: Sequence[Scores], place: int, weight: float, drawn: int) -> None:
+        """Take in the mean over some seeds: one part, or one a seed where each has queries of its own.
+
+        Args:
+            runs: one a seed.
+            like: the other side; values stand in the order of its queries, so that both sides resample the same ones.
+            place: the collection.
+            weight: in the sum.
+            drawn: the place of its resamples.
+        """
+        if _asked_alike(runs):
+            values = aligned(runs, like[0], self.measure)
+            self.parts.append((drawn, weight, values.mean(axis=0)))
+            means = values.mean(axis=1)
+        else:
+            others = [*like, *runs[len(like) :]]
+            own = [aligned([run], others[n], self.measure)[0] for n, run in enumerate(runs)]
+            self.parts += [(drawn + 1000 * n, weight / len(own), values) for n, values in enumerate(own)]
+            means = np.array([values.mean() for values in own])
+        self.trained.append((place, weight, means))
 
 
 def verdict(
@@ -225,7 +249,7 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
         own = _Statistic(rows[0], f"{check.low:g} to {check.high:g}", name, low=check.low / 100, high=check.high / 100)
         own.relation = "within"
         for place, runs in enumerate(places.values()):
-            own.parts += _parts(runs[rows[0]], runs[rows[0]], name, place, 1 / len(places))
+            own.add(runs[rows[0]], runs[rows[0]], place, 1 / len(places), place)
         return own
     if check.kind == "wins":
         return _wins(check, places, draws)
@@ -245,29 +269,15 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
             mean, drawn = difference_draws(first, second, name, seed=place, source=place * one.contrasts)
             one.mean += weights[place] * mean
             one.draws = weights[place] * drawn + (0 if one.draws is None else one.draws)
-        elif check.paired:
-            # Both sides in one place: the same queries are drawn, and of as many seeds the same seeds.
-            one.parts += _parts(first, first, name, place, weights[place])
-            one.parts += _parts(second, first, name, place, -weights[place])
-            one.flipped = paired_difference(first, second, name) if _asked_alike(first) and _asked_alike(second) else None
         else:
-            one.parts += _parts(first, first, name, 0, sign) + _parts(second, second, name, 1, -sign)
+            # Of a pair the same queries are drawn; groups of queries are drawn each for itself.
+            one.add(first, first, place, weights[place], place)
+            one.add(second, first if check.paired else second, place, -weights[place], place + (0 if check.paired else len(places)))
+            alike = check.paired and _asked_alike(first) and _asked_alike(second)
+            one.flipped = paired_difference(first, second, name) if alike else None
     if len(places) > 1 or check.kind == "equal" or width:
         one.flipped = None
     return one
-
-
-def _parts(
-    runs: Sequence[Scores], like: Sequence[Scores], measure: str, place: int, weight: float
-) -> list[tuple[int, float, np.ndarray]]:
-    """The mean over some seeds as parts of a number: one part, or one a seed where each has queries of its own.
-
-    Values stand in the order of the other side's queries, so that both sides resample the same ones.
-    """
-    if _asked_alike(runs):
-        return [(place, weight, aligned(runs, like[0], measure))]
-    others = [*like, *runs[len(like) :]]
-    return [(place + 1000 * n, weight / len(runs), aligned([run], others[n], measure)) for n, run in enumerate(runs)]
 
 
 def _asked_alike(runs: Sequence[Scores]) -> bool:
@@ -298,15 +308,19 @@ def _wins(check: Check, places: Mapping[str, Runs], draws: int) -> _Statistic:
 
 def _judge(statistics: Sequence[_Statistic], family: int, level: float, draws: int) -> tuple[PairResult, ...]:
     """Intervals, corrected p-values and states of some numbers, which are of a family of so many."""
-    shared: dict[tuple[int, bool, int, str], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
+    queries: dict[tuple[int, int], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
+    seeds: dict[tuple[int, bool, str], list[tuple[_Statistic, float, np.ndarray]]] = defaultdict(list)
     for one in statistics:
         for place, weight, values in one.parts:
             one.mean += weight * float(values.mean())
-            shared[place, one.contrasts, values.shape[1], str(one.measure)].append((one, weight, values))
-    for (place, contrasts, *_), found in shared.items():
-        means = bootstrap_means([values for *_, values in found], draws=draws, seed=place, source=place * contrasts)
-        for (one, weight, _), drawn in zip(found, means, strict=True):
-            one.draws = weight * drawn + (0 if one.draws is None else one.draws)
+            queries[place, len(values)].append((one, weight, values))
+        for place, weight, means in one.trained:
+            seeds[place, one.contrasts, str(one.measure)].append((one, weight, means))
+    drawn = [(own, bootstrap_means([values for *_, values in own], draws=draws, seed=key[0])) for key, own in queries.items()]
+    drawn += [(own, seed_moves([means for *_, means in own], draws, key[0] * key[1])) for key, own in seeds.items()]
+    for own, moved in drawn:
+        for (one, weight, _), values in zip(own, moved, strict=True):
+            one.draws = weight * values + (0 if one.draws is None else one.draws)
     for one in statistics:
         one.draws = one.draws + _unseen(one, draws)
     p_values = [crossing(one.mean, one.draws, one.low, one.high) for one in statistics]
@@ -337,7 +351,7 @@ def _unseen(one: _Statistic, draws: int) -> np.ndarray | float:
     rng, found = np.random.default_rng(0), 0.0
     columns: dict[int, np.ndarray | float] = defaultdict(float)
     for place, weight, values in one.parts:
-        columns[place] = columns[place] + weight * values.mean(axis=0)
+        columns[place] = columns[place] + weight * values
     for place, values in columns.items():
         if odd_ones(values) < FEW:
             weight = max(abs(weight) for other, weight, _ in one.parts if other == place)

@@ -309,6 +309,39 @@ def test_the_noise_of_seeds_counts_in_a_gain_too(seeds):
     assert sum(state != "inconclusive" for state in states) <= 12, states  # 5 expected; more than 12 by chance: 0.1 %
 
 
+@pytest.mark.parametrize(("paired", "own"), [(False, False), (False, True), (True, True)])
+def test_the_noise_of_seeds_counts_in_groups_and_where_each_seed_has_queries_of_its_own(paired, own):
+    """Without any difference a verdict for or against one is as rare as its level says."""
+    rng, states = np.random.default_rng(1), []
+
+    def trained(name: str) -> list[Scores]:
+        of_queries, found = 0.2 + rng.random(150) / 8, []
+        for _ in range(5):
+            chosen = np.sort(rng.choice(150, 100, replace=False)) if own else np.arange(150)
+            values = of_queries[chosen] + rng.normal(0, 0.03) + rng.normal(0, 0.02, len(chosen))
+            found.append(Scores([f"{name}{number}" for number in chosen], {"MRR@10": values}))
+        return found
+
+    for _ in range(100):
+        first = trained("a")
+        second = [
+            Scores(run.query_ids, {"MRR@10": run.per_query("MRR@10") + rng.normal(0, 0.03) + rng.normal(0, 0.02, len(run))})
+            for run in first
+        ]
+        given = {"ours": first, "x": second if paired else trained("b")}
+        states.append(verdict(checked("order", "ours", "x", paired=paired), given, draws=400).state)
+    assert sum(state != "inconclusive" for state in states) <= 12, states  # 5 expected; more than 12 by chance: 0.1 %
+
+
+def test_groups_of_queries_are_averaged_over_collections():
+    def group(name: str, mean: float) -> list[Scores]:
+        return [Scores([f"{name}{number}" for number in range(20)], {"MRR@10": np.full(20, mean)})] * 2
+
+    places = {"one": {"a": group("a", 0.5), "b": group("b", 0.4)}, "two": {"a": group("a", 0.5), "b": group("b", 0.2)}}
+    (pair,) = verdict(checked("order", "a", "b", paired=False), places, draws=200).pairs
+    assert pair.interval.mean == pytest.approx(0.2)
+
+
 def test_a_measure_of_whole_sets_is_averaged_over_collections():
     truth = np.arange(100) % 2
 
