@@ -142,11 +142,11 @@ def status_page(to: Path) -> str:
 
 def faults_section(file: Path) -> list[str | HTML]:
     """What was done to the project on purpose, from the counts of `make test-faults`, and that nothing came of it."""
-    told = "`make test-faults` kills processes, fills disks, damages files and feeds in folders that no sane program writes."
+    told = "`make test-faults` kills processes, fills disks, damages files and feeds in malformed folders."
     if not file.is_file():
         return [f"{told} Its counts are not measured yet."]
     found = read_json(file)
-    good = "no number was wrong, nothing finished was lost, and no exception was another than the project's own"
+    good = "no number was wrong, nothing finished was lost, and every exception was one of the project's own"
     bad = f"{len(found['failed'])} of its tests failed: {', '.join(one.rpartition('::')[2] for one in found['failed'])}"
     end = f"Of {sum(found['counts'].values()):,} trials on {found['date']}, at commit {str(found['commit']['id'])[:10]}: "
     rows = [[what, times] for what, times in found["counts"].items()]
@@ -220,7 +220,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
         "All claims",
         "What the five papers claim about their tables and figures, in our words, and what our records say about each"
         " claim. The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib"
-        " ledger` prints them, with `--json` all that is known of each, as here:"
+        " ledger` prints them, and with `--json` everything that is known of each, as in"
         ' <a href="../claims.json" download>claims.json</a>. Which records answer a claim is written down'
         " beside it in `book/papers`: a *stand-in* is another comparison than the paper's own, and says what it cannot"
         " show. *Held in part* means that all pairs that were run hold, and that others were not run. A link leads to the"
@@ -305,10 +305,10 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     )
     seeds = Counter(entry["fewest_seeds"] for entry in decided)
     by = ", ".join(f"{number} by {spell_seeds(one)}" for one, number in sorted(seeds.items()))
-    words = f"{len(decided)} of {len(entries)} claims are judged: {by}. One seed can only lean; two decide."
+    words = f"{len(decided)} of {len(entries)} claims have a verdict: {by}. With one seed a verdict only leans; two seeds decide."
     turned = [entry for entry in decided if entry["leans"] == "reversed"]
     by_bm25 = [entry for entry in turned if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")]
-    words += f" {len(by_bm25)} of {len(turned)} that are or lean reversed are so by BM25 alone."
+    words += f" Of {len(turned)} claims that are reversed or lean that way, {len(by_bm25)} are so because of BM25 alone."
     words += f" {sum(not entry['trained'] for entry in decided)} need no training: sizes, times and counts."
     words += f" {sum(entry['older_recipe'] for entry in decided)} rest on an older, shorter recipe."
     return (
@@ -395,8 +395,8 @@ def data_page() -> str:
     facts += [[name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
     return _page(
         "Data sheets",
-        "A collection is passages, queries and judgements. Its digest is computed over the content alone, so that a"
-        " compressed and a plain copy have the same one, and a changed comma has another.",
+        "Which text were the records made on? A collection consists of passages, queries and judgements. Its digest is computed"
+        " from the content alone: a compressed and a plain copy have the same digest, and a changed comma gives another.",
         "## Behind the records",
         table(columns, rows, caption="Collections that records were made on.") if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
@@ -486,10 +486,10 @@ def base_page() -> str:
     alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
     return _page(
         "The base model",
-        "Smoke and laptop runs start from a small BERT that is part of the book: WordPiece and weights were trained by"
-        f" the book's own loop (`python -m dr_lib base RECIPE`), as the table says. {told}"
+        "Smoke and laptop runs start from a small BERT that comes with the book. The book's own loop (`python -m dr_lib base"
+        f" RECIPE`) trained its vocabulary and weights, as the table shows. {told}"
         f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
-        " Text with nothing left out was read whole, the passages of its test documents included, but never a query.",
+        " Where nothing is left out, the model has read the whole text, including the passages of test documents, but never a query.",
         table(["", ""], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",

@@ -39,13 +39,14 @@ def routes_page(plan: Plan) -> str:
 
 
 INTRODUCTION = (
-    "Every lesson is a page with its question, its exercises and folded solutions, which were executed when the book was"
-    " built. *Teach* and *do* are minutes: talking through the page, and exercises at the reader's own machine. They are"
-    " estimates. {doc}`/teaching/prerequisites` says what has to be known before.\n\n"
+    "How do you teach from this book in 90 minutes, in four sessions or in a term? Every lesson is a page with a question,"
+    " exercises and folded solutions, which were executed when the book was built. *Teach* and *do* are estimated minutes:"
+    " for talking through the page, and for exercises on one's own machine. {doc}`/teaching/prerequisites` lists what"
+    " students have to know before.\n\n"
     "Two notebooks ask the class to find the bug, with tests as mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
-    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest of ten processor"
-    " minutes a team.\n\n"
-    'For the blackboard, the pages as <a href="slides.html">slides</a>: one file, without anything beside it.'
+    " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest with ten processor"
+    " minutes per team.\n\n"
+    'For the projector, all lessons are <a href="slides.html">slides</a> in a single file.'
 )
 
 
