@@ -489,7 +489,8 @@ def base_page() -> str:
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own loop (`python -m dr_lib base"
         f" RECIPE`) trained its vocabulary and weights, as the table shows. {told}"
         f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
-        " Where nothing is left out, the model has read the whole text, including the passages of test documents, but never a query.",
+        " Where nothing is left out, the model has read the whole text, including the passages of test documents, but never a"
+        " query.",
         table(["", ""], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",

@@ -26,7 +26,7 @@ RECORDS = "../../book/records"
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
-NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page says what it costs.</p>')
+NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page gives the cost.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
 
@@ -142,7 +142,7 @@ class Comparison:
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
             columns["smallest detectable"] = [least.get(pair) for pair in pairs]
             if any(len(own) == 1 and measured.trained_in(own[0].recipe) for pair in found for own in map(self.runs.get, pair)):
-                caption += " Of one seed: these intervals do not cover how far another training would differ."
+                caption += " One seed: these intervals do not include how far another training would differ."
         if tested_on:
             columns["tested on"] = [tested_on for _ in pairs]
         if len(columns) == 1:

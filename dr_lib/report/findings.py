@@ -65,7 +65,7 @@ def advice(
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
-        why = "one system or one query alone was measured" if runs or not measured else "this was a smoke run"
+        why = "only one system or one query was measured" if runs or not measured else "this was a smoke run"
         return Advice(None, HTML(f"<p>No verdict: {why}.</p>{unfinished and f'<p>{unfinished}</p>'}"))
     means = {label: one.mean for label, one in mean_intervals(runs, measure).items()}
     order = sorted(means, key=lambda label: -means[label])
@@ -78,23 +78,24 @@ def advice(
     if generated:
         other = order[1] if best == BM25 else BM25
         text = (
-            f"<strong>No verdict: only generated questions.</strong> On these {told[best]} stands before {told[other]}, but"
-            f" in our trials they kept the order of {KEPT}. Judge {JUDGED} queries of your own; until then use BM25."
+            f"<strong>No verdict: only generated questions.</strong> On these {told[best]} is ahead of {told[other]},"
+            f" but in our trials such questions kept the order of only {KEPT}. Judge {JUDGED} queries of your own; until then"
+            " use BM25."
         )
     elif secured:
         other = BM25 if rivals else order[1]
         against = f"{means[best]:.1f} against {means[other]:.1f} of {html.escape(named(other))}, {html.escape(measure)}"
         name = "the retriever without pre-training" if best == "none" else html.escape(named(best))
-        text = f"<strong>Use {name} ({against}, secured).</strong>"
+        text = f"<strong>Use {name} ({against}, significant).</strong>"
         if templated >= MANY_ALIKE and best != BM25 and not given(runs[best]):
             beside = next(label for label in order if label == BM25 or given(runs[label]))
             text = (
-                f"<strong>On queries of the same wordings, use {name} ({against}, secured).</strong> {100 * templated:.0f} % of the"
-                " test queries repeat the wording of training queries with other names in it, and a retriever learns such"
+                f"<strong>On queries of the same wordings, use {name} ({against}, significant).</strong> {100 * templated:.0f} % of"
+                " the test queries repeat the wording of training queries with other names in it, and a retriever learns such"
                 f" wordings by heart. Freely worded queries are untested: judge {JUDGED}, and until then show"
                 f" {told[beside]} beside it."
             )
-        text += f" Not told apart from it: {', '.join(told[label] for label in rivals)}." if rivals else ""
+        text += f" Not significantly different from it: {', '.join(told[label] for label in rivals)}." if rivals else ""
     else:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)
@@ -131,7 +132,7 @@ def next_steps(
     counts = questions.counts["queries"] if questions else {}
     recipe, steps = runs[best][0].recipe, []
     if unfinished:
-        steps.append("<strong>Run the same again</strong>: it goes on with what the time did not allow.")
+        steps.append("<strong>Run the same command again</strong>: it continues with what is missing.")
     if not presentable(runs):
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
     elif "test" in counts:
@@ -140,23 +141,22 @@ def next_steps(
         return bullets(steps)
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
         steps.append(
-            "Training queries are few. In the notebook <code>your_corpus</code>, raise <code>per_passage</code> or name a public"
-            " question generator."
+            "There are few training queries. In the notebook <code>your_corpus</code>, raise <code>per_passage</code> or name a"
+            " public question generator."
         )
     if passages < FEW_PASSAGES:
         steps.append(
-            f"{passages:,} passages are little text to pre-train on. More text of the same kind helps, even if nobody"
-            " will search it."
+            f"{passages:,} passages are little text to pre-train on. More text of the same kind helps, even if nobody searches it."
         )
     if recipe["base"] == "embedded":
         steps.append(
-            "The base model is the small one of the book. A larger one matters more than any method:"
+            "The base model is the book's small one. A larger one matters more than any method:"
             " <code>recipe: {base: bert-base-uncased}</code> in the notebook <code>your_corpus</code>, with the GPU scale."
         )
     if recipe["final"] == "retriever1":
         steps.append(
-            "This was the first stage of the pipeline. In the notebook, <code>recipe: {final: distilled}</code> goes through"
-            " mined negatives, a re-ranker and distillation."
+            "This was the first stage of the pipeline. In the notebook, <code>recipe: {final: distilled}</code> adds mined"
+            " negatives, a re-ranker and distillation."
         )
     return bullets(steps)
 
@@ -171,14 +171,14 @@ def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, i
     if not pending:
         return ""
     labels = dict.fromkeys(html.escape(named(label)) for label, _ in pending)
-    text = f"Not compared yet, for lack of time: {'; '.join(labels)}. "
+    text = f"Not compared yet, because the time was up: {'; '.join(labels)}. "
     alone = {told for (label, _), told in stopped.items() if not label.startswith(FUSED)}
     far = {  # what is fused with a system has stopped where that one has
         label: told for (label, _), told in stopped.items() if not (label.startswith(FUSED) and told in alone)
     }
     if begun := "; ".join(f"{html.escape(named(label))} after {told}" for label, told in far.items()):
-        text += f"Stopped on the way: {begun}. "
-    return text + "The same command goes on."
+        text += f"Interrupted: {begun}. "
+    return text + "The same command continues."
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path) -> str:

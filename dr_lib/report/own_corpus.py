@@ -29,7 +29,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
 STEPS = {
     "written": "written",
-    "distinct": "not empty, no second time for the same passage",
+    "distinct": "not empty, and not a repetition about the same passage",
     "asked_once": "written for one passage only",
     "found_again": "passage found again by BM25",
 }
@@ -111,16 +111,16 @@ class Compared(lab.Compared):
             ["passages that repeat another one", len(repeated)],
             *([["documents they come from", documents]] if 0 < documents < len(passages) else []),
             ["passages with a title", sum(bool(title.strip()) for title in passages["title"][:])],
-            ["words of a passage: half have at most", int(np.median(lengths))],
-            ["words of a passage: 95 % have at most", int(np.quantile(lengths, 0.95))],
+            ["words per passage, median", int(np.median(lengths))],
+            ["words per passage, 95th percentile", int(np.quantile(lengths, 0.95))],
             *([f"queries judged, split {split}", len(found.qrels(split))] for split in found.splits),
             # of a sample, no more than it was asked for and than have all their relevant passages in it
             *([f"of these in the sample, split {split}", n] for split, n in judged.items() if n < len(found.qrels(split))),
             ["licence", found.licence],
             ["digest", found.digest[:16]],
-            ["its records, in dr-lib status", self.study],
+            ["study of its records", self.study],
         ]
-        missing = "" if found.splits else " There are no judgements: questions were written first."
+        missing = "" if found.splits else " There are no judgements, so questions were generated first."
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
         values = [[name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines]  # text: beside the words
         caption = f"Collection {data_named(found.name)}.{missing}{named_all}"
@@ -130,7 +130,7 @@ class Compared(lab.Compared):
     def questions(self) -> HTML:
         """How many generated questions were left after each step, and some of them."""
         if not self.generated:
-            return HTML("<p>Training and test queries are there already: nothing was written.</p>")
+            return HTML("<p>The collection has training and test queries, so none were generated.</p>")
         counts, written = self.generated.counts, self.searched
         lines = [[told, counts[name], 100 * counts[name] / counts["written"]] for name, told in STEPS.items()]
         lines += [[f"queries, split {split}", size, None] for split, size in counts["queries"].items()]
@@ -181,7 +181,7 @@ class Compared(lab.Compared):
         best = self.best_of([*self.given, *self.trained])
         facts = {"questions": self.generated, "passages": len(self.searched), "unfinished": bool(self.pending)}
         if not best:
-            left = "Run the same again: not all did fit into the time."
+            left = "Run the same command again: it continues with what is missing."
             return bullets([left if self.pending else "Compare a system with BM25."])
         return next_steps(self.runs, self.measure, best=best, **facts)
 

@@ -46,8 +46,8 @@ def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_
     compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
     assert [*compared.runs] == ["BM25"] and [label for label, _ in compared.pending][:2] == ["none", "mlm"]
     page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "Not compared yet, for lack of time: " in page and "Run the same again" in page
-    assert "The same command goes on." in compared.verdict.plain
+    assert "Not compared yet, because the time was up: " in page and "Run the same command again" in page
+    assert "The same command continues." in compared.verdict.plain
 
 
 def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_recipe):
