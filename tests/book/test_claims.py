@@ -90,6 +90,17 @@ def test_every_study_and_label_that_a_claim_names_can_be_made(claims, notebooks,
     assert not missing
 
 
+def test_no_row_of_a_claim_is_left_out_that_is_recorded_under_its_own_name(claims, records):
+    """It would be told as not run, and a best of all be chosen without it."""
+    left_out = []
+    for claim in (claim for claim in claims if claim.answered_by):
+        named, carrying = claim.answered_by, claim.answered_by.pairs or claim.pairs
+        rows = {row for rows in (*carrying, *(check.rows for check in claim.checks)) for row in rows} - named.rows.keys()
+        known = {label for label, own in records.get(named.study, {}).items() if own & {*named.collections}}
+        left_out += [(claim.id, row) for row in sorted(rows & known)]
+    assert not left_out
+
+
 def test_every_measure_and_collection_that_a_claim_names_is_known(claims, records):
     for claim in (claim for claim in claims if claim.answered_by):
         named, known = claim.answered_by, records.get(claim.answered_by.study, {})
