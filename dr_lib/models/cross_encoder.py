@@ -7,6 +7,7 @@ sentence-transformers, and public re-rankers open here. Page: ideas/distillation
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import Field
 from torch import Tensor
 from transformers import (
@@ -54,14 +55,16 @@ class CrossEncoder(TextModel):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better passage."""
-        encoder = self.encoder
-        if isinstance(encoder, BertForSequenceClassification):
-            pooled = encoder.bert.pooler(first_states(encoder, batch)[:, None])
-            logits = encoder.classifier(encoder.dropout(pooled))
-        elif isinstance(encoder, ElectraForSequenceClassification):
-            logits = encoder.classifier(first_states(encoder, batch)[:, None])
-        else:
-            logits = encoder(**batch.model_inputs() | {"attention_mask": attention_bias(batch)}).logits
+        encoder, kinds = self.encoder, (BertForSequenceClassification, ElectraForSequenceClassification)
+        states = first_states(encoder, batch)[:, None].float() if isinstance(encoder, kinds) else None
+        # The head computes in float32: of a score in bf16 eight bits are left, and passages that are about as good get one.
+        with torch.autocast(batch.input_ids.device.type, enabled=False):
+            if isinstance(encoder, BertForSequenceClassification):
+                logits = encoder.classifier(encoder.dropout(encoder.bert.pooler(states)))
+            elif isinstance(encoder, ElectraForSequenceClassification):
+                logits = encoder.classifier(states)
+            else:
+                logits = encoder(**batch.model_inputs() | {"attention_mask": attention_bias(batch)}).logits
         return logits[:, 0].float()
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> QueryPassagePairs:
