@@ -39,7 +39,8 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
         [0.5, 1.0, 0.5]
     """
     store = TokenStore.open(passages / "store")
-    # By hash of the word: how often it occurs in the collection, or in how many passages.
+    # By hash of the word: how often it occurs in the collection, or in how many passages. A word in a passage is hashed word
+    # first: hashes of two small numbers, a row and a piece, would be the same for both exchanged.
     keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     bar = tqdm(total=2 * len(store), desc="Keyword weights", unit=" passages")
 
@@ -50,7 +51,7 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
             if weighting == "inverse_count":
                 weights = 1.0 / found
             else:
-                _, of_word, times = np.unique(hash64(block.rows, words), return_inverse=True, return_counts=True)
+                _, of_word, times = np.unique(hash64(words, block.rows), return_inverse=True, return_counts=True)
                 weights = times[of_word] * np.log(len(store) / found)
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
@@ -59,7 +60,7 @@ def keyword_weights(folder: Path, passages: Path, *, weighting: Weighting = "inv
         for block in word_blocks(store):
             words = block.ngrams(1)[0]
             if weighting == "tfidf":  # a word counts once a passage
-                words = words[np.unique(hash64(block.rows, words), return_index=True)[1]]
+                words = words[np.unique(hash64(words, block.rows), return_index=True)[1]]
             words, times = np.unique(words, return_counts=True)
             before, (keys, place) = len(keys), np.unique(np.append(keys, words), return_inverse=True)
             counts = np.bincount(place[:before], counts, len(keys)) + np.bincount(place[before:], times, len(keys))
