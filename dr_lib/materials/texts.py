@@ -26,11 +26,9 @@ from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
 from dr_lib.training import hash64, machine
 
-Writer = Callable[[np.ndarray], list[list[str]]]
 STRINGS = "texts.arrow"
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 """Texts written side by side; what is written does not depend on it."""
-WINDOW = 65_536
 BATCHES_PER_SHARD = 16
 SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
 
@@ -215,8 +213,10 @@ def writer_tokenizer(writer: Path | str, public: bool) -> PreTrainedTokenizerBas
     return AutoTokenizer.from_pretrained(writer, trust_remote_code=False) if public else load_tokenizer(writer)
 
 
-def write_all(folder: Path, lengths: np.ndarray, write: Writer, *, at_once: int, title: str) -> Iterator[list[list[str]]]:
-    """Write about every passage and give the texts back in the passages' order, a window at a time.
+def write_all(
+    folder: Path, lengths: np.ndarray, write: Callable[[np.ndarray], list[list[str]]], *, at_once: int, title: str
+) -> Iterator[list[list[str]]]:
+    """Write about every passage and give the texts back in the passages' order, a shard at a time.
 
     Args:
         folder: the stage's folder; shards lie in its `checkpoint-texts/` until the stage is finished.
@@ -225,43 +225,23 @@ def write_all(folder: Path, lengths: np.ndarray, write: Writer, *, at_once: int,
         at_once: passages of one call of `write`.
         title: what is written, for the bar.
     """
+    size = BATCHES_PER_SHARD * at_once
     with tqdm(total=len(lengths), desc=title, unit="passage") as bar:
-        # Passages of like length share a batch, so that it holds hardly any padding, but only within a window: the
-        # result is put together one window at a time and never lies in memory whole.
-        for start in range(0, len(lengths), WINDOW):
-            texts: list[list[str]] = [[] for _ in lengths[start : start + WINDOW]]
-            for number, batches in enumerate(plan_shards(lengths[start : start + WINDOW], at_once)):
-                rows = np.concatenate(batches)
-                path = folder / SCRATCH / f"{start}-{number}.json"
-                own = read_shard(path, rows + start)
-                if own is None:
-                    own = [text for batch in batches for text in write(batch + start)]
-                    write_json(path, {"rows": (rows + start).tolist(), "texts": own})
-                for row, found in zip(rows, own, strict=True):
-                    texts[row] = found
-                bar.update(len(rows))
+        for start in range(0, len(lengths), size):
+            # Passages of like length share a batch, so that it holds hardly any padding, but only within a shard: that
+            # is what a killed run has to write again at most, and what lies in memory.
+            rows = start + np.argsort(-lengths[start : start + size], kind="stable")
+            path = folder / SCRATCH / f"{start}.json"
+            try:
+                texts = read_json(path)
+            except InputError:  # none yet, or a broken one
+                texts = []
+            if len(texts) != len(rows):  # another machine writes more at once
+                written = [text for part in range(0, len(rows), at_once) for text in write(rows[part : part + at_once])]
+                texts = [written[place] for place in np.argsort(rows)]
+                write_json(path, texts)
+            bar.update(len(rows))
             yield texts
-
-
-def plan_shards(lengths: np.ndarray, at_once: int) -> list[list[np.ndarray]]:
-    """Rows in batches of like length, longest first, and the batches in shards.
-
-    Example:
-        >>> plan_shards(np.array([3, 9, 5]), at_once=2)
-        [[array([1, 2]), array([0])]]
-    """
-    order = np.argsort(-lengths, kind="stable")
-    batches = [order[start : start + at_once] for start in range(0, len(order), at_once)]
-    return [batches[start : start + BATCHES_PER_SHARD] for start in range(0, len(batches), BATCHES_PER_SHARD)]
-
-
-def read_shard(path: Path, rows: np.ndarray) -> list[list[str]] | None:
-    """The texts of a shard, or None where it is missing, broken or of other passages."""
-    try:
-        content = read_json(path)
-        return content["texts"] if content["rows"] == rows.tolist() else None
-    except (InputError, KeyError, TypeError):
-        return None
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
