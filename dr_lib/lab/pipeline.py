@@ -479,8 +479,9 @@ class Pipeline:
         if options.first == "bm25":
             found = materials.bm25_candidates(pool, self.bm25_index(), self.collection, pool=options.pool, depth=options.depth)
         else:
-            vectors = self.vectors(self.first_retriever)
-            found = materials.dense_candidates(pool, self.first_retriever, vectors, depth=options.depth)
+            vectors, split = self.vectors(self.first_retriever), "train" if options.pool == "train" else None
+            own = {"split": split, "depth": options.depth}
+            found = retrieval.dense_run(self.first_retriever, vectors, pool, self.collection, **own)
         found = found.costs(size * len(self.collection.passages))
         loss = SCORER_LOSS[options.probability]
         scorer = self.cross_encoder_on(self.bm25_negatives, self.first_retriever, loss, seed)

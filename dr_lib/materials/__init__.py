@@ -5,7 +5,7 @@ from dr_lib.materials.importances import importances, write_importances
 from dr_lib.materials.keywords import keyword_weights
 from dr_lib.materials.ngrams import NgramCounts, WordBlock, count_ngrams, look_up, ngrams, word_blocks
 from dr_lib.materials.pairs import file_pairs, title_pairs
-from dr_lib.materials.pseudo_labels import bm25_candidates, dense_candidates, given_labels, pseudo_labels, unlabelled_queries
+from dr_lib.materials.pseudo_labels import bm25_candidates, given_labels, pseudo_labels, unlabelled_queries
 from dr_lib.materials.queries import GENERATED_SHARES, generated_name, question_collection
 from dr_lib.materials.questions import generated_pairs, question_generator, questions
 from dr_lib.materials.texts import Texts, text_tokens

@@ -15,14 +15,12 @@ from scipy.special import expit, softmax
 from dr_lib.collections import Collection, query_text, read_records
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
-from dr_lib.materials.questions import ByVectors
 from dr_lib.materials.texts import Counts, Texts
-from dr_lib.models import DenseEncoder
-from dr_lib.retrieval import Bm25, Ranking, encode_queries, open_vectors
+from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
-from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import Examples, machine, training_examples
+from dr_lib.tokens import load_tokenizer
+from dr_lib.training import Examples, training_examples
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -140,15 +138,6 @@ def bm25_candidates(folder: Path, queries: Path, index: Path, collection: Collec
     """`ranking/`: the first passages of BM25 for each query of the pool."""
     asked = collection.queries("train") if pool == "train" else Texts.open(queries).strings
     Bm25.open(index / "index").search(asked["text"][:], depth, progress=True).save(folder / "ranking")
-
-
-@stage(resumable=True)
-def dense_candidates(folder: Path, queries: Path, retriever: Path, vectors: list[Path], *, depth: int) -> None:
-    """`ranking/`: the passages nearest to each query of the pool."""
-    encoder = DenseEncoder.from_pretrained(retriever / "model", device=machine.device())
-    asked = encode_queries(encoder, TokenStore.open(queries / "store"), folder / "queries.npy")
-    searcher = ByVectors(asked, open_vectors(vectors), machine.device())
-    searcher.best(np.arange(len(asked)), depth, progress=True).save(folder / "ranking")
 
 
 @stage()

@@ -220,21 +220,34 @@ def vectors(folder: Path, encoder: Path, passages: Path, *, rows: tuple[int, int
     encode(model, TokenStore.open(passages / "store"), folder / "vectors.npy", **model.settings.passages, **own)
 
 
-@stage()
+@stage(resumable=True)
 def dense_run(
-    folder: Path, encoder: Path, vectors: list[Path], queries: Path, collection: Collection, *, split: str, depth: int
+    folder: Path, encoder: Path, vectors: list[Path], queries: Path, collection: Collection, *, split: str | None, depth: int
 ) -> None:
-    """`ranking/`: the passages nearest to each query of a split; `queries.npy`, the vectors of these queries."""
+    """`ranking/`: the passages nearest to each query; `queries.npy`, the vectors of these queries.
+
+    Args:
+        folder: where to write.
+        encoder: a retriever's stage.
+        vectors: those of the passages, all shards in order.
+        queries: their tokens (`store/`).
+        collection: for the ids of the queries.
+        split: whose queries they are; None for others, which are called by their numbers.
+        depth: passages kept for each query.
+    """
     model = DenseEncoder.from_pretrained(encoder / "model", device=machine.device())
     asked = encode_queries(model, TokenStore.open(queries / "store"), folder / "queries.npy")
     save_nearest(folder, asked, vectors, collection, split=split, depth=depth)
 
 
-def save_nearest(folder: Path, asked: np.ndarray, vectors: list[Path], collection: Collection, *, split: str, depth: int) -> None:
+def save_nearest(
+    folder: Path, asked: np.ndarray, vectors: list[Path], collection: Collection, *, split: str | None, depth: int
+) -> None:
     """`ranking/`: the passages nearest to the queries of a split, `asked` `[queries, hidden]`; all shards in order."""
     passages = open_vectors(vectors)
     scores, rows = search(asked, passages, depth, device=machine.device())
-    Ranking(collection.queries(split)["id"][:], rows, scores, sum(map(len, passages))).save(folder / "ranking")
+    ids = collection.queries(split)["id"][:] if split else map(str, range(len(rows)))
+    Ranking(ids, rows, scores, sum(map(len, passages))).save(folder / "ranking")
 
 
 def open_vectors(folders: list[Path]) -> list[np.ndarray]:

@@ -347,7 +347,7 @@ def test_pairs_come_from_each_pool_and_each_retriever(pool, first, recipe, queri
     pipeline, stage = labelled(recipe, first=first, **pool, **SURE)
     folder = shared.get(stage)
     examples, queries = Examples.open(folder / "examples"), TokenStore.open(folder / "queries")
-    found = Ranking.open(shared.get(by_kind(stage)[f"{first}_candidates"]) / "ranking").rows
+    found = Ranking.open(shared.get(stage.arguments["candidates"]) / "ranking").rows
     assert len(found) == len(queries) and examples.passages == 40
     for place, row in enumerate(examples.query_rows):
         own = examples.positives[examples.offsets[place] : examples.offsets[place + 1]]
