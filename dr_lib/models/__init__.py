@@ -3,7 +3,6 @@
 from dr_lib.models.bert import (
     EXTRA_FILE,
     LmHead,
-    check_generator,
     check_tokenizer,
     embed,
     encode_by_length,

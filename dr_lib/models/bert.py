@@ -266,14 +266,6 @@ def check_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
         raise InputError(f"padding id {pad} is not the tokenizer's {expected}", where=role, fix=fix)
 
 
-def check_generator(generator: PreTrainedModel, encoder: PreTrainedModel) -> None:
-    """Raise `InputError` where sampled ids of `generator` could not be read by `encoder`: unequal vocabularies."""
-    ours, theirs = encoder.config.vocab_size, generator.config.vocab_size
-    if ours != theirs:
-        fix = "Use a generator with the encoder's vocabulary (sampled ids are passed on unchanged)."
-        raise InputError(f"vocabulary of {theirs} does not fit the encoder's {ours}", where="generator", fix=fix)
-
-
 # States and head ----------------------------------------------------------------------------------------------------
 
 

@@ -89,5 +89,4 @@ def assemble(
         fix = "Pass `generator_model`: a masked LM of equal vocabulary."
         raise InputError("no generator given", where=method.__name__, fix=fix)
     models.check_tokenizer(generator_model, tokenizer, role="generator")
-    models.check_generator(generator_model, model)
     return method(model, tokenizer, settings, generator_model)

@@ -7,6 +7,7 @@ Book: ideas/negatives, ideas/distillation.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -168,7 +169,7 @@ class RetrievalBatches:
         return np.concatenate([positives[:, None], negatives], axis=1).reshape(-1)
 
 
-class PairBatches:
+class PairBatches(RetrievalBatches):
     """Batches of a cross-encoder's training by step number: each query with its positive and negatives, pair by pair.
 
     The queries of a step and their passages are drawn as for the dual encoder.
@@ -176,24 +177,19 @@ class PairBatches:
     Args:
         pairs: queries and passages, and how a pair is laid out.
         examples: positives and negatives; its rows are rows of the two stores.
-        batch_queries: queries per batch, of all processes.
-        passages_per_query: one positive and this many less one negatives (`n`, SimLM: 64).
-        seed: of the order of queries and of the choice of positives and negatives.
+        options: further arguments of `RetrievalBatches`; of `passages_per_query`, SimLM has 64.
 
     Raises:
         InputError: fewer queries than a batch takes.
     """
 
-    def __init__(
-        self, pairs: QueryPassagePairs, examples: Examples, *, batch_queries: int, passages_per_query: int = 64, seed: int = 0
-    ):
-        self.pairs, self.examples, self.passages_per_query = pairs, examples, passages_per_query
-        options = {"batch_queries": batch_queries, "passages_per_query": passages_per_query, "seed": seed}
-        self._draws = RetrievalBatches(pairs.queries, pairs.passages, examples, **options)
+    def __init__(self, pairs: QueryPassagePairs, examples: Examples, **options: Any):
+        super().__init__(pairs.queries, pairs.passages, examples, **options)
+        self.pairs = pairs
 
     def batch(self, step: int) -> TokenBatch:
         """`B * n` pairs of micro-step `step`: pair i * n is query i with its positive, its n - 1 negatives follow."""
-        (every, rows), n, part = self._draws.drawn(step), self.passages_per_query, self._draws.visits.own_part
+        (every, rows), n, part = self.drawn(step), self.passages_per_query, self.visits.own_part
         return self.pairs.batch(np.repeat(self.examples.query_rows[every[part]], n), rows[part.start * n : part.stop * n])
 
 

@@ -80,13 +80,10 @@ def test_simlm_without_generator_is_refused(tiny_bert, tiny_tokenizer):
         objectives.create("simlm", tiny_bert(), tiny_tokenizer)
 
 
-def test_generator_of_another_vocabulary_is_refused_with_both_sizes(tiny_bert, tiny_tokenizer):
+def test_generator_of_another_vocabulary_is_refused(tiny_bert, tiny_tokenizer):
     other = new_bert(64, hidden=32, max_positions=64)
     with pytest.raises(InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"):
         objectives.create("simlm", tiny_bert(), tiny_tokenizer, generator_model=other)
-    longer = new_bert(len(tiny_tokenizer) + 8, hidden=32, max_positions=64)
-    with pytest.raises(InputError, match=rf"vocabulary of {len(tiny_tokenizer) + 8} .* {len(tiny_tokenizer)}"):
-        objectives.create("simlm", tiny_bert(), tiny_tokenizer, generator_model=longer)
 
 
 def test_the_model_itself_as_generator_is_copied(tiny_bert, tiny_tokenizer):
