@@ -7,7 +7,7 @@ guess of the true ones. Page of the book: ideas/statistics.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
@@ -38,7 +38,6 @@ class Sweep:
         runs: label, collection and seed of those that are missing.
         seconds: what they will take.
         claims: claim -> chance that it is decided afterwards.
-        gain: claims that it can be expected to decide, beyond those of what was chosen before.
     """
 
     study: str
@@ -46,7 +45,11 @@ class Sweep:
     runs: tuple[tuple[str, str, int], ...]
     seconds: float
     claims: dict[str, float]
-    gain: float = 0.0
+
+    @property
+    def gain(self) -> float:
+        """Claims that it can be expected to decide."""
+        return sum(self.claims.values())
 
 
 @dataclass
@@ -90,15 +93,13 @@ def plan(hours: float, *, scale: str = "laptop", seeds: Sequence[int] = (2, 3, 5
                 result.hopeless[claim.id] = f"its differences ({size} points) are too small for these queries, whatever the seeds"
             elif min(options[study, n].seconds for n in seeds) > 3600 * hours:
                 result.too_long[claim.id] = f"{study} takes {spell_seconds(min(options[study, n].seconds for n in seeds))}"
-    chosen, left = {}, 3600 * hours
-    while True:
-        further = (_beyond(option, chosen) for option in options.values())
-        ranked = [one for one in further if one.gain > 0 and one.seconds <= left]
-        if not ranked:
-            return result
+    left = 3600 * hours
+    while ranked := [one for one in options.values() if one.gain > 0 and one.seconds <= left]:
         best = max(ranked, key=lambda one: one.gain / max(one.seconds, 1.0))
-        chosen[best.study], left = options[best.study, best.seeds], left - best.seconds
+        options = {key: one for key, one in options.items() if one.study != best.study}
+        left -= best.seconds
         result.sweeps.append(best)
+    return result
 
 
 def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: dict, usual: float, typical: tuple) -> Sweep:
@@ -116,15 +117,6 @@ def _sweep(study: str, seeds: int, claims: list[tuple[Claim, Verdict]], made: di
         for claim, found in claims
     }
     return Sweep(study, seeds, runs, seconds, chances)
-
-
-def _beyond(option: Sweep, chosen: dict[str, Sweep]) -> Sweep:
-    """A sweep without what is chosen already."""
-    gain = sum(option.claims.values())
-    if (before := chosen.get(option.study)) is None:
-        return replace(option, gain=gain)
-    runs, seconds = tuple(run for run in option.runs if run not in before.runs), option.seconds - before.seconds
-    return replace(option, runs=runs, seconds=seconds, gain=gain - sum(before.claims.values()) if seconds > 0 else 0.0)
 
 
 def _typical(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
@@ -166,10 +158,10 @@ def plan_lines(made: Plan) -> list[str]:
         for one in made.sweeps
     ]
     commands = []
-    for study, seeds in {one.study: one.seeds for one in made.sweeps}.items():
-        notebook = notebook_of(study)
-        command = f'.venv/bin/dr-lib batch {notebook} --scale {made.scale} -p seeds "{[*range(seeds)]}"'
-        commands.append(command if notebook else f"# {study}: its notebook is still to be written")
+    for one in made.sweeps:
+        notebook = notebook_of(one.study)
+        command = f'.venv/bin/dr-lib batch {notebook} --scale {made.scale} -p seeds "{[*range(one.seeds)]}"'
+        commands.append(command if notebook else f"# {one.study}: its notebook is still to be written")
     lines += [part for command in dict.fromkeys(commands) for part in ("", command)]  # one notebook may hold several studies
     for title, own in (("these hours are too few for", made.too_long), ("no run decides", made.hopeless)):
         lines += ["", f"{title} {len(own)} claims:", *(f"  {name}: {why}" for name, why in own.items())]
