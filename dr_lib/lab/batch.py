@@ -21,7 +21,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from importlib.metadata import distributions
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -161,7 +160,8 @@ def run_notebook(
         if one.exitcode:
             if output.exists():
                 shutil.copyfile(output, log.with_suffix(".failed.ipynb"))
-            return "failed", f"{name}: FAILED after {seconds}, {failure(output, log, one.exitcode)} (log: {log})"
+            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
+            return "failed", f"{name}: FAILED after {seconds} with status {one.exitcode}, {last[0]} (log: {log})"
         content = without_bars(read_json(output))
         content["metadata"] |= {"execution_key": key} if key else {}
         write_json(result, content)
@@ -192,7 +192,10 @@ def execute(notebook: Path, output: Path, values: Mapping[str, Any], variables: 
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     kernel = {"kernel_name": "python3", "language": "python"}
-    papermill.execute_notebook(notebook, output, dict(values), progress_bar=False, log_output=True, **kernel)
+    try:
+        papermill.execute_notebook(notebook, output, dict(values), progress_bar=False, log_output=True, **kernel)
+    except papermill.PapermillExecutionError as error:  # its last line is what the batch reports
+        sys.exit(f"cell [{error.exec_count}]: {error.ename}: {' '.join(error.evalue.split())}")
 
 
 def fork_kernel() -> None:
@@ -318,16 +321,3 @@ def environment(threads: int) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(places.project_root()), os.environ.get("PYTHONPATH")]))
     quiet = {"TOKENIZERS_PARALLELISM": "false", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     return {**os.environ, "DR_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, **quiet}
-
-
-def failure(output: Path, log: Path, status: int) -> str:
-    """Which cell failed and how, from the partly executed notebook; the end of the log if that shows no error."""
-    cells = []
-    with suppress(InputError):  # never begun, or cut off while it was written
-        cells = read_json(output)["cells"]
-    for cell in cells:
-        for shown in cell.get("outputs", []):
-            if shown["output_type"] == "error":
-                return f"cell [{cell['execution_count']}]: {shown['ename']}: {shown['evalue']}"
-    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
-    return f"papermill ended with status {status}: {last[0]}"
