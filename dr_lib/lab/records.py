@@ -447,9 +447,3 @@ def commit() -> dict[str, str | bool | None]:
     head = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--", "dr_lib") if head else None
     return {"id": head, "changed": bool(changes) if changes is not None else None}
-
-
-def commits_since(identity: str | None) -> int | None:
-    """How many commits have touched `dr_lib` since `identity`; None where that cannot be said."""
-    count = _git("rev-list", "--count", f"{identity}..HEAD", "--", "dr_lib") if identity else None
-    return int(count) if count is not None else None

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import unit_of
-from dr_lib.lab.records import Record, commits_since, grouped, load_records
+from dr_lib.lab.records import Record, grouped, load_records
 from dr_lib.stages import KINDS, Cache, code_digest, spell_seconds
 from dr_lib.training import DistilledBiEncoder
 
@@ -144,20 +144,11 @@ def damage_lines(cache: Cache) -> list[str]:
 
 
 def describe(record: Record) -> str:
-    """One line: what was run on what, its means, when, and how far the code has moved on since."""
+    """One line: what was run on what, its means, when, and what of it was made by other code."""
     means = ", ".join(f"{measure} {unit_of(measure)[0] * value:.1f}" for measure, value in record.means.items())
     run = f"{record.scale} {record.study} {record.label!r} seed {record.seed} on {record.data['collection']['name']}"
-    return f"{run}: {means}; {record.created[:10]}, {age(record)}"
-
-
-def age(record: Record) -> str:
-    """How the code has moved on: what of a record was made by other code, and the commits to the library since."""
-    since = commits_since(record.commit.get("id"))
-    changed = " with uncommitted changes" if record.commit.get("changed") else ""
-    moved = moved_on(record)
-    other = f"made by other code: {', '.join(moved)}" if moved else "made by the code as it is"
-    commits = "commit unknown here" if since is None else f"{since} commits to dr_lib since"
-    return f"{other}; {commits}{changed}"
+    code = f"other code: {', '.join(moved)}" if (moved := moved_on(record)) else "the code as it is"
+    return f"{run}: {means}; {record.created[:10]}, made by {code}"
 
 
 def moved_on(record: Record) -> list[str]:

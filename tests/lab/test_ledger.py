@@ -238,7 +238,7 @@ def test_status_shows_records_with_their_age(recorded, capsys):
     assert main(["status", "--study", "simlm/table08"]) == 0
     shown = capsys.readouterr().out
     assert "simlm/table08 '30% / 50%' seed 0 on squad: MRR@10 " in shown
-    assert "all of it, before code was part of the keys; commit unknown here" in shown
+    assert "made by other code: all of it, before code was part of the keys" in shown
 
 
 def test_status_says_which_records_other_code_has_made(tiny_recipe, shared, book, capsys):
