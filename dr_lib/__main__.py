@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
 
 from dr_lib import places
 from dr_lib.errors import InputError, visible
@@ -38,7 +37,6 @@ EXAMPLES = """Examples:
   dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
   dr-lib plan --hours 8
 """
-FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has it: most arguments are paths
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,8 +69,6 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text
     )
-    what = "print a script that lets this shell complete the commands"
-    top.add_argument("--print-completion", action=PrintCompletion, choices=("bash", "zsh"), help=what)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
@@ -80,13 +76,7 @@ def parser() -> argparse.ArgumentParser:
         examples = f"Examples:\n{own}" if own else None
         added = commands.add_parser(name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text)
         added.set_defaults(command=run)
-
-        def option(*names: str, **given: Any) -> None:
-            action = added.add_argument(*names, **given)
-            if action.nargs != 0:
-                action.complete = FILES
-
-        return option
+        return added.add_argument
 
     tried = command("try", try_folder)
     tried("collection", help="a folder, a file of passages or of text, or a known name")
@@ -166,17 +156,6 @@ def parser() -> argparse.ArgumentParser:
     search("-k", type=int, default=5, help="passages shown (default: 5)")
     search("--json", action="store_true", help="one line of JSON per question")
     return top
-
-
-class PrintCompletion(argparse.Action):
-    """Prints the script; an action, because no command is given then."""
-
-    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, shell: Any, name: Any = None) -> None:
-        """Print it and end."""
-        import shtab
-
-        print(shtab.complete(parser, shell))
-        parser.exit()
 
 
 def try_folder(options: argparse.Namespace) -> int:
