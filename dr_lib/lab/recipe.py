@@ -15,7 +15,7 @@ from dr_lib import objectives, places, training
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, NluSettings
 from dr_lib.files import json_digest, read_yaml
-from dr_lib.settings import Settings, keys_at
+from dr_lib.settings import Settings
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
 
@@ -443,7 +443,16 @@ class Recipe(Settings):
         """
         values = self.model_dump(mode="json")
         for path, value in changes.items():
-            _put(values, path.split("__"), value)
+            if path == "objective" and value == self.objective.name:
+                continue
+            if path == "collection" and isinstance(value, str):
+                path = "collection__name"
+            *above, last = path.split("__")
+            part = values
+            for name in above:  # what has no keys is replaced, and the message on an unknown one names the known
+                part[name] = part[name] if isinstance(part.get(name), dict) else {}
+                part = part[name]
+            part[last] = {"name": value} if path == "objective" and isinstance(value, str) else value
         return type(self)(**values)
 
     def portable(self) -> dict[str, Any]:
@@ -512,21 +521,3 @@ def _laid_over(start: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _laid_over(merged[key], value) if both else value
     return merged
-
-
-def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set one key of a dumped recipe, in place."""
-    head = path[0]
-    if head == "collection" and len(path) == 1 and isinstance(value, str):
-        values["collection"]["name"] = value
-    elif head == "objective" and len(path) == 1 and isinstance(value, str):
-        if values["objective"]["name"] != value:
-            values["objective"] = {"name": value, "params": {}}
-    else:
-        for depth, part in enumerate(path[:-1]):
-            if not isinstance(values.get(part), dict):
-                known = ", ".join(keys_at(Recipe, path[:depth]))
-                fix = f"Valid keys here: {known}." if known else "Nothing lies below it."
-                raise InputError("unknown key", where=".".join(path), fix=fix)
-            values = values[part]
-        values[path[-1]] = value
