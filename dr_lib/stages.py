@@ -32,7 +32,6 @@ from functools import cached_property
 from importlib.metadata import version as installed
 from importlib.util import resolve_name
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import psutil
@@ -210,8 +209,7 @@ class Stage:
         arguments: name -> argument, defaults filled in.
         version: to be raised where a result changes for a reason that the code does not show.
         resumable: whether a folder left by a killed build is handed on to the next.
-        cost: how much work it is, in any unit that grows evenly with seconds; for estimates alone.
-        family: what it is like, for estimates alone: stages of one family take seconds in proportion to their cost.
+        cost: how many operations it is; to tell beforehand.
     """
 
     function: Callable[..., None]
@@ -219,7 +217,6 @@ class Stage:
     version: int = 1
     resumable: bool = False
     cost: float = 0.0
-    family: str = ""
 
     @property
     def kind(self) -> str:
@@ -264,9 +261,9 @@ class Stage:
         visit(self)
         return list(found.values())
 
-    def costs(self, cost: float, family: str = "") -> "Stage":
-        """The same stage with an estimate of its work."""
-        return replace(self, cost=float(cost), family=family)
+    def costs(self, cost: float) -> "Stage":
+        """The same stage with an estimate of its work, in operations."""
+        return replace(self, cost=float(cost))
 
     def __truediv__(self, path: str) -> Part:
         return Part(self, path)
@@ -614,8 +611,6 @@ def make_manifest(one: Stage, folder: Path, seconds: Mapping[str, float], resume
         "files": files,
         **{name: round(value, 3) for name, value in seconds.items()},
         "resumed": resumed,
-        "cost": one.cost,
-        "family": one.family,
         "created": now(),
         "versions": versions(),
     }
@@ -642,43 +637,6 @@ def versions() -> dict[str, str]:
         with suppress(ImportError):  # faiss may have come through conda under another name
             found[name] = installed(name)
     return found
-
-
-# How long it will take ----------------------------------------------------------------------------------------------
-
-
-class Estimates:
-    """Durations to expect, learned from the manifests of finished stages.
-
-    Args:
-        past: `Cache.manifests()`; continued builds are left out, because their seconds cover only the last part.
-        rates: kind -> units of cost a second, for kinds of which none is finished.
-    """
-
-    def __init__(self, past: Iterable[dict[str, Any]], rates: Mapping[str, float] | None = None):
-        self._past, self._rates = [manifest for manifest in past if not manifest["resumed"]], rates or {}
-
-    def seconds(self, one: Stage) -> float | None:
-        """Expected wall seconds of one stage, from its own family if that is known; None if its kind is not."""
-        kind, rate = [past for past in self._past if past["kind"] == one.kind], self._rates.get(one.kind)
-        if one.cost <= 0:
-            return median(past["seconds"] for past in kind) if kind else None
-        family = [past for past in kind if past["family"] == one.family]
-        shared = [past for past in self._past if rate and self._rates.get(past["kind"]) == rate]  # of one rate, and so of one unit
-        spent, done = (sum(past[name] for past in family or kind or shared) for name in ("seconds", "cost"))
-        if done:
-            return one.cost * spent / done
-        return one.cost / rate if rate else None
-
-    def remaining(self, ends: Iterable[Stage], cache: Cache) -> float | None:
-        """Expected wall seconds until all of `ends` are finished; None if a stage with a cost is of an unknown kind.
-
-        Stages without a cost are quick: an unknown one counts nothing.
-        """
-        expected = [(one, self.seconds(one)) for one in cache.missing(ends)]
-        if any(seconds is None and one.cost > 0 for one, seconds in expected):
-            return None
-        return sum(seconds or 0.0 for _, seconds in expected)
 
 
 def spell_seconds(seconds: float) -> str:

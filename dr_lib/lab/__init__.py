@@ -39,8 +39,8 @@ from dr_lib.lab.records import (
 )
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import clean, status_lines
-from dr_lib.lab.study import Run, Study, StudyError, StudyResult, ZeroShot, execute, measured, zero_shot
+from dr_lib.lab.study import Run, Study, StudyError, StudyResult, execute, measured, zero_shot
 from dr_lib.lab.verify import certificate_lines, verify
-from dr_lib.stages import Cache, Data, Estimates, Part, Stage, TimeIsUpError, code_digest, stage
+from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage
 
 compare = Compared.run

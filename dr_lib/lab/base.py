@@ -47,11 +47,6 @@ class Shape(NamedTuple):
     vocabulary: int
     positions: int
 
-    @property
-    def size(self) -> str:
-        """Layers and hidden size, such as "2x128"."""
-        return f"{self.layers}x{self.hidden}"
-
     def work(self, length: int, *, predicted: float = 0.0) -> float:
         """Operations of a training step for each token of sequences of a length; `predicted`: share with logits."""
         return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
@@ -61,9 +56,9 @@ class Shape(NamedTuple):
         return self.work(length) / 3 * length
 
 
-def in_shards(make: Callable[..., Stage], passages: int, each: float, family: str = "") -> list[Stage]:
+def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:
     """The stages that encode so many passages, one a shard: `make` takes its `rows`, `each` is the cost of a passage."""
-    return [make(rows=(first, end)).costs(each * (end - first), family) for first, end in retrieval.shards(passages)]
+    return [make(rows=(first, end)).costs(each * (end - first)) for first, end in retrieval.shards(passages)]
 
 
 @dataclass(frozen=True)
@@ -276,9 +271,8 @@ def base_stage(recipe: BaseRecipe) -> Stage:
     texts = [open_collection(source.name) for source in recipe.sources]
     left_out = [sorted(source.without_documents_of) for source in recipe.sources]
     split = {"left_out": left_out, "held_out": recipe.held_out, "seed": recipe.seed}
-    passages = sum(len(text.passages) for text in texts)
-    words = vocabulary(texts, size=recipe.vocabulary, **split).costs(passages)
-    tokens = base_tokens(texts, words / "tokenizer", **split).costs(passages)
+    words = vocabulary(texts, size=recipe.vocabulary, **split)
+    tokens = base_tokens(texts, words / "tokenizer", **split)
     name, params = recipe.objective.name, recipe.objective.params
     learned = {"method": objectives.method(name), "settings": objectives.parameters(name, **params), "training": recipe.training}
     size = {"layers": recipe.layers, "hidden": recipe.hidden, "heads": recipe.heads, "max_positions": recipe.positions}

@@ -82,12 +82,6 @@ class Cluster(Executor):
             self._own.close()
 
 
-def cluster_of_environment() -> Cluster | None:
-    """The cluster that `DR_CLUSTER` names, as `batch --cluster` sets it for the notebooks that it runs."""
-    where = os.environ.get("DR_CLUSTER")
-    return Cluster(where) if where else None
-
-
 def build(run: Any, key: str, cache: Cache, before: Any) -> None:
     """Build one stage of a run, on a worker, once those that it needs are there."""
     with TURNS:

@@ -84,7 +84,7 @@ def generate_queries(
     made = materials.question_collection(
         questions, writing.bm25_index(), collection, judged=judged, top_k=top_k, seed=seed, written_by=written_by
     )
-    place, split = (cache or Cache()).get(made.costs(per_passage * len(collection.passages) ** 2)), recipe.evaluation.split
+    place, split = (cache or Cache()).get(made), recipe.evaluation.split
     folder = place / materials.generated_name(collection)
     known = {*materials.GENERATED_SHARES, *judged}
     changed = recipe.with_(collection=str(folder), evaluation__split=split if split in known else "test")

@@ -43,8 +43,7 @@ class Compared:
         given: label -> name of each encoder that was used as it comes.
         trained: labels of the retrievers trained here.
         runs: label -> records, one a seed; "BM25" first.
-        pending: labels and seeds that the time did not allow.
-        stopped: of those, what is begun, with how far it is: "1,250 of 2,000 steps of pre-training".
+        pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of pre-training", or "".
     """
 
     collection: Collection
@@ -53,8 +52,7 @@ class Compared:
     given: dict[str, str]
     trained: list[str]
     runs: dict[str, list[Record]]
-    pending: list[tuple[str, int]]
-    stopped: dict[tuple[str, int], str]
+    pending: dict[str, str]
 
     def __repr__(self) -> str:
         means = ", ".join(f"{label} {100 * self.mean(label):.1f}" for label in self.runs)
@@ -103,7 +101,7 @@ class Compared:
         whole = open_sample(type(start.collection)(name=start.collection.name, allow_duplicates=start.collection.allow_duplicates))
         if minutes is not None and len(whole) > SAMPLE["passages"]:
             start = start.with_(**{f"collection__{name}": size for name, size in SAMPLE.items()})
-        sample, cache, generated, pending = open_sample(start.collection), Cache(), None, []
+        sample, cache, generated, pending = open_sample(start.collection), Cache(), None, {}
         bounded = cache.within(bound)  # refuses what is no time
         start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))
         splits, split = sample.splits if judgements else (), start.evaluation.split
@@ -118,13 +116,14 @@ class Compared:
                     problem = "time is up, and the questions to compare by are not all written"
                     raise TimeIsUpError(f"{problem}: the same command goes on, or give it more minutes")
                 # What people have judged is enough to compare what needs no training.
-                pending, trained = [(name, seed) for seed in seeds for name in trained], []
+                pending, trained = dict.fromkeys(trained, ""), []
         recipes = rows(fitting(start) if trained else start, given, trained, judged=splits)
         study = Study(study_name(whole), recipes, seeds, scale=scale, cache=cache)
         Study(study.name, {BM25: recipes[BM25]}, seeds, scale=scale, cache=cache).run()
         study.minutes = None if bound is None else max(0.0, bound - (time.time() - started) / 60)
         result = study.run()
-        return cls(whole, start, generated, given, trained, result.runs(), result.pending + pending, result.stopped)
+        pending = {run.label: far for run, far in result.pending.items()} | pending
+        return cls(whole, start, generated, given, trained, result.runs(), pending)
 
     @property
     def study(self) -> str:

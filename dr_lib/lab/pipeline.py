@@ -26,7 +26,6 @@ from dr_lib.training import Finetuning, Training
 
 PAPERS_WINDOW = 4  # CDMAE counts n-grams up to four words; shorter windows share these counts
 SCORER_LOSS = {"sigmoid": "pointwise", "softmax": "listwise"}  # a sigmoid needs logits that were trained pair by pair
-MATERIALS = ("importances", "keyword_weights", "questions", "continuations", "pseudo_labels", "paq_pairs", "reddit_pairs")
 TUNING = "dev"  # the split that the weight of a fusion is chosen on
 BYTES_A_QUERY = 60  # of a line in a file of queries, about; only estimates go by it
 
@@ -62,24 +61,23 @@ class Pipeline:
     def passages(self, collection: Collection | None = None, by: Checkpoint | None = None) -> Stage:
         """The passages of a collection (default the recipe's) in the tokens of a model (default the base)."""
         collection, by = collection or self.collection, by or self.base
-        return tokens.passage_tokens(collection, by.tokenizer).costs(len(collection.passages))
+        return tokens.passage_tokens(collection, by.tokenizer)
 
     def queries(self, split: str, collection: Collection | None = None, by: Checkpoint | None = None) -> Stage:
         """The queries of a split, likewise."""
         collection, by = collection or self.collection, by or self.base
-        return tokens.query_tokens(collection, by.tokenizer, split=split).costs(len(collection.qrels(split)))
+        return tokens.query_tokens(collection, by.tokenizer, split=split)
 
     def bm25_index(self, collection: Collection | None = None, *, cut: bool = False) -> Stage:
         """BM25 over the passages, titles included where the recipe reads them; whole, or cut as the encoder reads them."""
         collection = collection or self.collection
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
-        return retrieval.bm25_index(collection, title=self.recipe.title != "none", **limits).costs(len(collection.passages))
+        return retrieval.bm25_index(collection, title=self.recipe.title != "none", **limits)
 
     def bm25_run(self, split: str, depth: int, collection: Collection | None = None, *, cut: bool = False) -> Stage:
         """BM25's ranking for the queries of a split."""
         collection = collection or self.collection
-        run = retrieval.bm25_run(self.bm25_index(collection, cut=cut), collection, split=split, depth=depth)
-        return run.costs(len(collection.qrels(split)) * len(collection.passages))
+        return retrieval.bm25_run(self.bm25_index(collection, cut=cut), collection, split=split, depth=depth)
 
     # Pre-training ---------------------------------------------------------------------------------------------------
 
@@ -108,7 +106,7 @@ class Pipeline:
             training=recipe.pretraining,
             **self._common | {"layout": recipe.layout.model_copy(update=unread)},
         )
-        return made.costs(self._writing_work(recipe.pretraining), f"{name} {self.base.shape.size}")
+        return made.costs(self._writing_work(recipe.pretraining))
 
     @property
     def _learned_before(self) -> Stage | Data | Part:
@@ -178,7 +176,7 @@ class Pipeline:
         """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
         common = {"training": self.recipe.finetuning, **self._common, **self._share}
         made = training.late_interaction(self.base.model, *self._training_set, self.bm25_negatives, **common)
-        return made.costs(1.5 * self.retriever1.cost, self.base.shape.size)
+        return made.costs(1.5 * self.retriever1.cost)
 
     @property
     def scorer(self) -> Stage:
@@ -247,7 +245,7 @@ class Pipeline:
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
         read = options.steps * options.accumulation * options.batch_queries * per_query
-        return made.costs(read * self.base.shape.work(recipe.passage_length), self.base.shape.size)
+        return made.costs(read * self.base.shape.work(recipe.passage_length))
 
     def mined_by(self, retriever: Stage, keep: int | None = None) -> Stage:
         """Hard negatives from a retriever's own ranking of the training queries; with `keep` so many of these, and no others."""
@@ -267,7 +265,7 @@ class Pipeline:
         count, dtype = len(collection.passages), self.recipe.evaluation.vector_type
         if isinstance(retriever, Data):
             make = partial(retrieval.given_vectors, retriever, collection, dtype=dtype)
-            return in_shards(make, count, 1.0, Path(retriever.place).name)
+            return in_shards(make, count)
         make = partial(retrieval.vectors, retriever, self.passages(collection), dtype=dtype)
         return in_shards(make, count, self.base.shape.encoding(self.recipe.passage_length))
 
@@ -276,10 +274,8 @@ class Pipeline:
         collection = collection or self.collection
         vectors, where = self.vectors(retriever, collection), {"split": split, "depth": depth}
         if isinstance(retriever, Data):
-            run = retrieval.given_run(retriever, vectors, collection, **where)
-        else:
-            run = retrieval.dense_run(retriever, vectors, self.queries(split, collection), collection, **where)
-        return run.costs(len(collection.passages) * len(collection.qrels(split)))
+            return retrieval.given_run(retriever, vectors, collection, **where)
+        return retrieval.dense_run(retriever, vectors, self.queries(split, collection), collection, **where)
 
     @cached_property
     def run(self) -> Stage:
@@ -351,7 +347,7 @@ class Pipeline:
     def _cross_encoder_costs(self, made: Stage) -> Stage:
         settings = self.recipe.auxiliary.cross_encoder
         pairs = settings.steps * settings.accumulation * settings.batch_queries * (settings.negatives + 1)
-        return made.costs(3 * self.scoring_work(pairs), self.reader.shape.size)
+        return made.costs(3 * self.scoring_work(pairs))
 
     def _tokens_for_scoring(self, split: str, collection: Collection, other: str | None = None) -> tuple[Stage, Stage]:
         """Queries and passages in the cross-encoder's tokens; the base model's where both tokenizers agree.
@@ -369,9 +365,7 @@ class Pipeline:
     # Materials: what a method reads besides the passages ---------------------------------------------------------------
 
     def material(self, name: str, **params: Any) -> Stage:
-        """The stage of one material, with the parameters that the method decides."""
-        if name not in MATERIALS:
-            raise InputError(f"no material {name!r}", where="materials", fix=f"Known: {', '.join(MATERIALS)}.")
+        """The stage of one material, by the name of its method below, with the parameters that the objective decides."""
         return getattr(self, name)(**params)
 
     def importances(
@@ -379,14 +373,12 @@ class Pipeline:
     ) -> Stage:
         """The importance of each piece (CDMAE section 3.2)."""
         passages = self.passages(self.corpus)
-        order, size = max(window, PAPERS_WINDOW), len(self.corpus.passages)
-        counts = materials.ngrams(passages, order=order, min_count=min_count, unit=unit).costs(order * size)
-        return materials.importances(passages, counts, window=window, **options).costs(window * size)
+        counts = materials.ngrams(passages, order=max(window, PAPERS_WINDOW), min_count=min_count, unit=unit)
+        return materials.importances(passages, counts, window=window, **options)
 
     def keyword_weights(self, **options: Any) -> Stage:
         """The keyword weight of each piece (MASTER section 3.2)."""
-        made = materials.keyword_weights(self.passages(self.corpus), **options)
-        return made.costs(len(self.corpus.passages))
+        return materials.keyword_weights(self.passages(self.corpus), **options)
 
     def questions(self, *, per_passage: int = 10, top_k: int = 10, seed: int = 0) -> Stage:
         """Questions about every passage that is pre-trained on, by the collection's own generator or a public one."""
@@ -428,7 +420,7 @@ class Pipeline:
         return made.costs(len(self.corpus.passages) * new_tokens * self._work_a_token() / 3)
 
     def _writer(self, made: Stage, settings: Any) -> Checkpoint:
-        made = made.costs(self._writing_work(settings), self.base.shape.size)
+        made = made.costs(self._writing_work(settings))
         return Checkpoint(made.kind, self.base.shape, made / "model", made / "model", public=False)
 
     def paq_pairs(self, *, seed: int = 0) -> Stage:
@@ -439,7 +431,7 @@ class Pipeline:
         searchers = {options.negatives, "none" if options.filter == "none" else options.filter_by} - {"none"}
         first = self.first_retriever if "dense" in searchers else None
         dense = (first, self.vectors(first, self.corpus)) if first else (None, None)
-        made = materials.generated_pairs(
+        return materials.generated_pairs(
             self.questions(per_passage=options.per_passage, seed=seed),
             self.corpus,
             self.base.tokenizer,
@@ -448,19 +440,17 @@ class Pipeline:
             seed=seed,
             **options.model_dump(exclude={"file", "per_passage"}),
         )
-        return made.costs(len(searchers) * options.per_passage * len(self.corpus.passages) ** 2)
 
     def reddit_pairs(self, *, seed: int = 0) -> Stage:
         """Pairs that people wrote: of a file, else the titles of what is pre-trained on with their bodies."""
         options = self.recipe.auxiliary.reddit_pairs
         if options.file:
             return self._file_pairs(options.file, options.limit, seed, 0)
-        return materials.title_pairs(self.corpus, self.base.tokenizer).costs(len(self.corpus.passages))
+        return materials.title_pairs(self.corpus, self.base.tokenizer)
 
     def _file_pairs(self, name: str, limit: int | None, seed: int, depth: int) -> Stage:
-        path = find_file(name, "pairs/train.jsonl")
         options = {"limit": limit, "seed": seed if limit else 0, "depth": depth}
-        return materials.file_pairs(Data.file(path), self.base.tokenizer, **options).costs(path.stat().st_size)
+        return materials.file_pairs(Data.file(find_file(name, "pairs/train.jsonl")), self.base.tokenizer, **options)
 
     @cached_property
     def first_retriever(self) -> Stage:
@@ -482,7 +472,6 @@ class Pipeline:
             vectors, split = self.vectors(self.first_retriever), "train" if options.pool == "train" else None
             own = {"split": split, "depth": options.depth}
             found = retrieval.dense_run(self.first_retriever, vectors, pool, self.collection, **own)
-        found = found.costs(size * len(self.collection.passages))
         loss = SCORER_LOSS[options.probability]
         scorer = self.cross_encoder_on(self.bm25_negatives, self.first_retriever, loss, seed)
         queries, passages = self._tokens_for_scoring("train", self.collection)
@@ -502,7 +491,7 @@ class Pipeline:
         if options.file:
             path = find_file(options.file, "queries.jsonl")
             size = path.stat().st_size // BYTES_A_QUERY + 1
-            return materials.unlabelled_queries(Data.file(path), self.base.tokenizer).costs(size), size
+            return materials.unlabelled_queries(Data.file(path), self.base.tokenizer), size
         return self.queries("train"), len(self.collection.qrels("train"))
 
     # The end --------------------------------------------------------------------------------------------------------

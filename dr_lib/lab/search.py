@@ -18,7 +18,7 @@ import numpy as np
 from dr_lib import places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, visible
-from dr_lib.files import file_digest, json_digest, read_json
+from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, open_models
@@ -205,11 +205,10 @@ def vectors_of(collection: Collection, folder: Path) -> list[Stage]:
     count = len(collection.passages)
     if not (folder / "dense.json").is_file():
         make = partial(retrieval.given_vectors, retrieval.given(folder), collection)
-        return in_shards(make, count, 1.0, folder.name)
-    checkpoint = open_checkpoint(str(folder))
+        return in_shards(make, count)
     encoder = Data(str(folder), json_digest([model_digest(str(folder)), file_digest(folder / "dense.json")]))
-    make = partial(retrieval.vectors, encoder, tokens.passage_tokens(collection, checkpoint.tokenizer))
-    return in_shards(make, count, checkpoint.shape.encoding(read_json(folder / "dense.json")["passage_length"]))
+    make = partial(retrieval.vectors, encoder, tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer))
+    return in_shards(make, count)
 
 
 def open_reranker(collection: Collection, folder: Path, cache: Cache) -> Callable[[System, Sequence[str], int], Ranking]:

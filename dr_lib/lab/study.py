@@ -4,6 +4,7 @@ Page of the book: practice/own-corpus. A run that has left its record is not run
 lose the others. When the time is up, what is under way is stopped and what is left is listed: the next call goes on.
 """
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +20,14 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
-from dr_lib.lab.cluster import COUNTED, TURNS, cluster_of_environment
+from dr_lib.lab.cluster import COUNTED, TURNS, Cluster
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
-from dr_lib.lab.records import TRAINED, Record, commit, live_folder, load_records, training_log
-from dr_lib.stages import Cache, Data, Estimates, Stage, TimeIsUpError, now, spell_seconds
+from dr_lib.lab.records import TRAINED, Record, commit, grouped, live_folder, load_records, training_log
+from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, now, spell_seconds
 from dr_lib.training import TrainLog, machine
 
 SPEEDS = {"a data-centre GPU": 2e14, "two processor cores": 1.6e11}  # operations a second that training has reached
-# Kind -> units of its cost a second, to plan by until this machine has finished one of the kind
-RATES = dict.fromkeys(COUNTED, SPEEDS["two processor cores"]) | {"given_vectors": 30.0}
 BM25 = "BM25"
 WORK = {"pretrained": "pre-training", "retriever": "fine-tuning", "vectors": "encoding", "given_vectors": "encoding"}
 """What kinds of stages do, in words."""
@@ -36,17 +35,18 @@ WORK = {"pretrained": "pre-training", "retriever": "fine-tuning", "vectors": "en
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a study: a recipe (seed included) and the names its record will carry."""
+    """One run of a study: a recipe (seed included), the names its record will carry, and where it searches, if it is named."""
 
     study: str
     label: str
     scale: str
     recipe: Recipe
+    searched: str = ""
 
     @property
     def name(self) -> str:
         """Label and seed, as shown in the progress bar and in messages."""
-        return f"{self.label} (seed {self.recipe.seed})"
+        return f"{self.label}{self.searched and f' on {self.searched}'} (seed {self.recipe.seed})"
 
 
 def execute(run: Run, cache: Cache) -> Record:
@@ -166,46 +166,37 @@ class StudyResult:
     """The results of a study so far.
 
     Attributes:
-        records: label -> seed -> record.
-        pending: labels and seeds that the time budget did not allow.
-        stopped: of those, what is begun, with how far it is: "1,250 of 2,000 steps of pre-training".
-        failures: labels and seeds with the error that ended them.
+        records: run -> its record.
+        pending: runs that the time budget did not allow -> how far they are, such as "1,250 of 2,000 steps of
+            pre-training"; "" where nothing is begun.
+        failures: runs -> the error that ended them.
     """
 
-    records: dict[str, dict[int, Record]] = field(default_factory=dict)
-    pending: list[tuple[str, int]] = field(default_factory=list)
-    stopped: dict[tuple[str, int], str] = field(default_factory=dict)
-    failures: dict[tuple[str, int], str] = field(default_factory=dict)
+    records: dict[Run, Record] = field(default_factory=dict)
+    pending: dict[Run, str] = field(default_factory=dict)
+    failures: dict[Run, str] = field(default_factory=dict)
 
-    def runs(self) -> dict[str, list[Record]]:
-        """Label -> records in the order of their seeds, as tables and figures take them."""
-        return {label: [record for _, record in sorted(by_seed.items())] for label, by_seed in self.records.items()}
+    def runs(self, searched: str | None = None) -> dict[str, list[Record]]:
+        """Label -> records in the order of their seeds, as tables and figures take them; of one searched collection, if named."""
+        own = [record for run, record in self.records.items() if searched in (None, run.searched)]
+        return grouped(sorted(own, key=lambda record: record.seed), "label")
+
+    def by_collection(self) -> dict[str, dict[str, list[Record]]]:
+        """Collection -> label -> records, of `zero_shot`."""
+        return {name: self.runs(name) for name in dict.fromkeys(run.searched for run in self.records)}
 
 
 class StudyError(RuntimeError):
     """Some runs of a study failed; the others have left their records.
 
     Attributes:
-        result: everything that did finish, and the failures by label and seed.
+        result: everything that did finish, and the failures.
     """
 
     def __init__(self, result: StudyResult):
-        lines = [f"{label} (seed {seed}): {error}" for (label, seed), error in result.failures.items()]
+        lines = [f"{run.name}: {error}" for run, error in result.failures.items()]
         super().__init__("runs failed:\n" + "\n".join(lines))
         self.result = result
-
-
-class InThisProcess(Executor):
-    """Runs each call at once: the executor of a study that was given none."""
-
-    def submit(self, fn: Any, /, *args: object, **kwargs: object) -> Future:
-        """Call `fn` now; the future returned is done."""
-        future: Future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except TimeIsUpError as error:
-            future.set_exception(error)
-        return future
 
 
 class Study:
@@ -216,10 +207,9 @@ class Study:
         recipes: label -> recipe; the labels are the paper's names of the rows.
         seeds: seeds to run each recipe with; the first seed of all recipes comes before the second of any.
         scale: name of the scale, for the records.
-        minutes: time budget of one call of `run`; None for no limit. Runs that fit by earlier durations come first; what
-            then is under way when the time is up is stopped, a training with a checkpoint of its last step, encoding
-            and writing with what they have; other stages begin anew. On Dask's workers and on Windows a stage other
-            than a training is finished first.
+        minutes: time budget of one call of `run`; None for no limit. What is under way when the time is up is stopped, a
+            training with a checkpoint of its last step, encoding and writing with what they have; other stages begin
+            anew. On Dask's workers and on Windows a stage other than a training is finished first.
         executor: any `concurrent.futures` executor of processes (threads would take turns), or `lab.Cluster` for machines;
             None takes the cluster that `DR_CLUSTER` names, else runs one after the other in this process.
         cache: where stages are kept.
@@ -243,9 +233,9 @@ class Study:
         if not recipes or not seeds:
             raise InputError("nothing to run", where=name, fix="Give at least one recipe and one seed.")
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
-        self.executor = executor or cluster_of_environment() or InThisProcess()
-        client = getattr(self.executor, "_client", None)  # Dask's own executor does not say how many calls it takes at a time
-        self.at_once = max(1, len(client.nthreads())) if client else getattr(self.executor, "_max_workers", None) or 1
+        where = os.environ.get("DR_CLUSTER")  # as `batch --cluster` sets it for the notebooks that it runs
+        self.executor = executor or (Cluster(where) if where else None)
+        self.at_once = getattr(self.executor, "_max_workers", None) or 1
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
         self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
@@ -259,22 +249,19 @@ class Study:
         cache = self.cache.within(self.minutes)
         records = load_records(self.folder, self.name)
         earlier = {(one.label, one.seed, one.keys["evaluation"], one.recipe_digest): one for one in records}
-        result, waiting = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
-        for run, end in tuple(waiting.items()):  # a record made from exactly the same stages is taken as it is
+        result, ends = StudyResult(), {run: Pipeline(run.recipe).evaluation for run in self.planned}
+        for run, end in ends.items():  # a record made from exactly the same stages is taken as it is
             if record := earlier.get((run.label, run.recipe.seed, end.key, run.recipe.digest)):
-                result.records.setdefault(run.label, {})[record.seed] = record
-                del waiting[run]
+                result.records[run] = record
+        waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
-            told = outlook(waiting.values(), self.cache) or "nothing is left to train"
+            told = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
             tqdm.write(f"{self.name}: {len(waiting)} runs to do, {told}")
-        under_way: dict[Future, Run] = {}
-        interrupted: list[Run] = []
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
-                while len(under_way) < self.at_once and (run := self._next(waiting, cache.stop_at, bool(under_way))):
-                    left = self._expect([*waiting.values()])
-                    bar.set_postfix_str(f"{run.name}, {f'{left} left' if left else 'time unknown yet'}")
-                    del waiting[run]
+                while waiting and len(under_way) < self.at_once and not (cache.stop_at and time.time() >= cache.stop_at):
+                    run = waiting.pop(0)
+                    bar.set_postfix_str(run.name)
                     under_way[self._submit(run, cache)] = run
                 if not under_way:
                     break
@@ -283,52 +270,32 @@ class Study:
                     try:
                         record = future.result()
                     except TimeIsUpError:
-                        interrupted.append(run)
                         continue
                     except Exception as error:
-                        result.failures[run.label, run.recipe.seed] = f"{type(error).__name__}: {error}"
+                        result.failures[run] = f"{type(error).__name__}: {error}"
                     else:
                         record.save(self.folder)
-                        result.records.setdefault(run.label, {})[record.seed] = record
+                        result.records[run] = record
                     bar.update()
-        left = {run: Pipeline(run.recipe).evaluation for run in self.planned if run in waiting or run in interrupted}
-        result.pending = [(run.label, run.recipe.seed) for run in left]
-        begun = {run: how_far(end, self.cache) for run, end in left.items()}
-        result.stopped = {(run.label, run.recipe.seed): far for run, far in begun.items() if far}
+        left = [run for run in ends if run not in result.records and run not in result.failures]
+        result.pending = {run: how_far(ends[run], self.cache) for run in left}
         if left:
-            need = self._expect([*left.values()])
-            names = ", ".join(f"{run.name}{far and f', stopped after {far}'}" for run, far in begun.items())
-            told = f"{len(left)} runs pending for lack of time{f'; they need {need}' if need else ''}"
-            tqdm.write(f"{self.name}: {told}: {names}")
+            names = ", ".join(f"{run.name}{far and f', stopped after {far}'}" for run, far in result.pending.items())
+            tqdm.write(f"{self.name}: {len(left)} runs pending for lack of time: {names}")
         if result.failures:
             raise StudyError(result)
         return result
 
-    def _next(self, waiting: Mapping[Run, Stage], stop_at: float | None, busy: bool) -> Run | None:
-        """The first run that fits what is left of the budget; where none does and none is under way, the first of all."""
-        if not waiting or stop_at is None:
-            return next(iter(waiting), None)
-        left, estimates = stop_at - time.time(), Estimates(self.cache.manifests(), RATES)
-        for run, end in waiting.items():
-            expected = estimates.remaining([end], self.cache)
-            if left > 0 and expected is not None and expected <= left:
-                return run
-        # One that will be stopped is nearer its end the next time: left alone, what takes longer than a budget were never done.
-        return next(iter(waiting)) if left > 0 and not busy else None
-
-    def _expect(self, ends: Sequence[Stage]) -> str:
-        """How long some runs will take together, in words; empty if unknown."""
-        expected = Estimates(self.cache.manifests()).remaining(ends, self.cache)
-        return "" if expected is None else f"about {spell_seconds(expected / self.at_once)}"
-
     def _submit(self, run: Run, cache: Cache) -> Future:
-        """The future of a run; one that has failed where it cannot even be begun, so that what the others leave is kept."""
+        """The future of a run; without an executor it is done. What cannot even be begun has failed, and loses no other."""
+        done: Future = Future()
         try:
-            return self.executor.submit(execute, run, cache)
-        except Exception as error:
-            failed: Future = Future()
-            failed.set_exception(error)
-            return failed
+            if self.executor:
+                return self.executor.submit(execute, run, cache)
+            done.set_result(execute(run, cache))
+        except (Exception, TimeIsUpError) as error:
+            done.set_exception(error)
+        return done
 
 
 def outlook(ends: Iterable[Stage], cache: Cache) -> str:
@@ -337,9 +304,7 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     work = dict.fromkeys(WORK.get(one.kind, one.kind.replace("_", " ")) for one in missing)
     operations = sum(one.cost for one in missing)
     times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
-    expected = Estimates(cache.manifests()).remaining(ends, cache)
-    here = "" if expected is None else f"; about {spell_seconds(expected)} here, judging by earlier stages"
-    return f"{', '.join(work)}: {operations:.1e} operations ({times}){here}" if missing else ""
+    return f"{', '.join(work)}: {operations:.1e} operations ({times})" if missing else ""
 
 
 def how_far(end: Stage, cache: Cache) -> str:
@@ -357,26 +322,6 @@ def how_far(end: Stage, cache: Cache) -> str:
 # Zero-shot: CDMAE Table 3 and MASTER Table 4 (BEIR) ------------------------------------------------------------------
 
 
-@dataclass
-class ZeroShot:
-    """The results of a comparison over collections so far.
-
-    Attributes:
-        results: collection -> what its study gave; label -> seed -> record inside.
-    """
-
-    results: dict[str, StudyResult] = field(default_factory=dict)
-
-    def runs(self) -> dict[str, dict[str, list[Record]]]:
-        """Collection -> label -> records in the order of their seeds, as tables take them."""
-        return {name: result.runs() for name, result in self.results.items()}
-
-    @property
-    def pending(self) -> list[tuple[str, str, int]]:
-        """Collection, label and seed of what the time budget did not allow."""
-        return [(name, *one) for name, result in self.results.items() for one in result.pending]
-
-
 def zero_shot(
     recipes: Recipe | Mapping[str, Recipe],
     collections: Sequence[str | Path] | Mapping[str, Any],
@@ -387,9 +332,8 @@ def zero_shot(
     depth: int = 100,
     grades: Mapping[str, int] | None = None,
     bm25: bool = True,
-    minutes: float | None = None,
     **options: Any,
-) -> ZeroShot:
+) -> StudyResult:
     """Evaluate retrievers on collections that they were not trained on, each run with a record of its own.
 
     A recipe's retriever is trained once, on its own collection; every other collection costs its vectors and a search.
@@ -404,17 +348,16 @@ def zero_shot(
         depth: passages searched for each query.
         grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL: 2).
         bm25: measure BM25 on each collection too, under the label "BM25".
-        minutes: time budget of the whole call; None for no limit.
-        options: further arguments of `Study`: scale, cache, records, executor, progress.
+        options: further arguments of `Study`: scale, minutes, cache, records, executor, progress.
 
     Returns:
-        Records by collection. A run that has left its record is not run again.
+        The result of a study that searches several collections, see `by_collection`.
 
     Raises:
         InputError: something cannot be run (before anything has started).
         StudyError: a run failed; what did finish has left its records.
 
-    Example: ``lab.zero_shot(recipe, ["scifact", "cacm", "ir_datasets:beir/nfcorpus/test"]).runs()``
+    Example: ``lab.zero_shot(recipe, ["scifact", "cacm", "ir_datasets:beir/nfcorpus/test"]).by_collection()``
     """
     recipes = {recipes.objective.name: recipes} if isinstance(recipes, Recipe) else dict(recipes)
     if isinstance(collections, str | Path):
@@ -422,27 +365,17 @@ def zero_shot(
     searched = collections if isinstance(collections, Mapping) else {Path(one).name: str(one) for one in collections}
     if not recipes or not searched:
         raise InputError("nothing to run", where=name, fix="Give at least one recipe and one collection.")
-    found, studies = ZeroShot(), {}
+    study = Study(name, recipes, seeds, **options)
+    study.planned = []
     for shown, where in searched.items():
         changes = {"measures": list(measures), "depth": depth, "grade": (grades or {}).get(shown, 1), "on": where}
         changes = {f"evaluation__{key}": value for key, value in changes.items()}
         labelled = {label: _on_its_split(recipe.with_(**changes)) for label, recipe in recipes.items()}
-        baseline = {BM25: next(iter(labelled.values())).with_(objective="none", evaluation__kind="bm25")} if bm25 else {}
-        studies[shown] = study = Study(name, baseline | labelled, seeds, **options)
-        study.planned = [run for run in study.planned if run.label not in baseline or run.recipe.seed == seeds[0]]
-        for recipe in (baseline | labelled).values():
-            Pipeline(recipe)  # refuses now what cannot be run
-    deadline = time.monotonic() + 60 * minutes if minutes is not None else None
-    failures = {}
-    for shown, study in studies.items():
-        study.minutes = None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
-        try:
-            found.results[shown] = study.run()
-        except StudyError as error:
-            failures |= {(f"{label} on {shown}", seed): said for (label, seed), said in error.result.failures.items()}
-    if failures:
-        raise StudyError(StudyResult(failures=failures))
-    return found
+        rows = [(label, recipe.with_(seed=seed)) for seed in seeds for label, recipe in labelled.items()]
+        if bm25:  # another seed changes nothing
+            rows = [(BM25, rows[0][1].with_(objective="none", evaluation__kind="bm25")), *rows]
+        study.planned += [Run(name, label, study.scale, recipe, shown) for label, recipe in rows]
+    return study.run()
 
 
 def _on_its_split(recipe: Recipe) -> Recipe:

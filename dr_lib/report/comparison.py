@@ -119,14 +119,13 @@ class Comparison:
         alt = f"Values by {rows}. {_in_words(series)}"
         return HTML(order.data + intervals(series, labels, rows=rows, alt=alt, leading=not order.data).data)
 
-    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False, tested_on: str = "") -> HTML:
+    def differences(self, pairs: Sequence[Pair], caption: str, *, tests: bool = False) -> HTML:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.
 
         Args:
             pairs: (first, second) labels; the difference is first minus second.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
-            tested_on: whose queries these are, to stand in every row.
         """
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
         if any({*pair} <= {*self.paper} for pair in pairs):
@@ -143,8 +142,6 @@ class Comparison:
             columns["smallest detectable"] = [least.get(pair) for pair in pairs]
             if any(len(own) == 1 and measured.trained_in(own[0].recipe) for pair in found for own in map(self.runs.get, pair)):
                 caption += " One seed: these intervals do not include how far another training would differ."
-        if tested_on:
-            columns["tested on"] = [tested_on for _ in pairs]
         if len(columns) == 1:
             return NOTHING
         unit = f"Points of {self.measure}; 95 % intervals from paired differences." if self.runs else "Points."

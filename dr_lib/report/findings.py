@@ -14,7 +14,7 @@ from typing import NamedTuple
 from IPython.display import HTML
 
 from dr_lib.lab import GeneratedQueries, Record
-from dr_lib.report.figures import FUSED, named
+from dr_lib.report.figures import named
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
 from dr_lib.report.tables import bullets
 
@@ -161,24 +161,14 @@ def next_steps(
     return bullets(steps)
 
 
-def unfinished(pending: Sequence[tuple[str, int]], stopped: Mapping[tuple[str, int], str]) -> str:
+def unfinished(pending: Mapping[str, str]) -> str:
     """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where nothing is left.
 
     Args:
-        pending: labels and seeds.
-        stopped: of those, what is begun, with how far it is.
+        pending: label -> how far it is; "" where it is not begun.
     """
-    if not pending:
-        return ""
-    labels = dict.fromkeys(html.escape(named(label)) for label, _ in pending)
-    text = f"Not compared yet, because the time was up: {'; '.join(labels)}. "
-    alone = {told for (label, _), told in stopped.items() if not label.startswith(FUSED)}
-    far = {  # what is fused with a system has stopped where that one has
-        label: told for (label, _), told in stopped.items() if not (label.startswith(FUSED) and told in alone)
-    }
-    if begun := "; ".join(f"{html.escape(named(label))} after {told}" for label, told in far.items()):
-        text += f"Interrupted: {begun}. "
-    return text + "The same command continues."
+    each = [html.escape(named(label)) + (far and f" (interrupted after {far})") for label, far in pending.items()]
+    return f"Not compared yet, because the time was up: {'; '.join(each)}. The same command continues." if each else ""
 
 
 def _on_judgements(runs: Runs, measure: str, pair: Pair, written: Path) -> str:

@@ -61,7 +61,7 @@ class Compared(lab.Compared):
     @property
     def unfinished(self) -> str:
         """What the time did not allow, and how far it is, as a sentence; empty where all was run."""
-        return unfinished(self.pending, self.stopped)
+        return unfinished(self.pending)
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -91,7 +91,7 @@ class Compared(lab.Compared):
     @property
     def differences(self) -> HTML:
         """What is established."""
-        return self._comparison.differences(self.pairs, caption="First minus second.", tests=True, tested_on=self.tested_on)
+        return self._comparison.differences(self.pairs, f"First minus second, on {self.tested_on}.", tests=True)
 
     @property
     def facts(self) -> HTML:
@@ -241,7 +241,7 @@ class Recorded(Compared):
         given = {label: runs[label][0].recipe["retriever"] for label in order if runs[label][0].recipe.get("retriever")}
         trained = [label for label in order if label in objectives.names()]
         recipe = lab.Recipe(**runs[BM25][0].recipe)
-        super().__init__(None, recipe, None, given, trained, {label: runs[label] for label in order}, [], {})
+        super().__init__(None, recipe, None, given, trained, {label: runs[label] for label in order}, {})
         self.study, self.templated = study, templated
 
 

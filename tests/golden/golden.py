@@ -227,7 +227,7 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
     name = str(HERE / "collection")
     collections = {"whole": name, "fewer": {"name": name, "passages": 200}}
     options = {"scale": "smoke", "cache": cache, "records": work / "records", "progress": False}
-    for shown, labelled in lab.zero_shot(recipe.with_(objective="mlm"), collections, **options).runs().items():
+    for shown, labelled in lab.zero_shot(recipe.with_(objective="mlm"), collections, **options).by_collection().items():
         for label, (record,) in labelled.items():
             yield f"zero-shot, {shown}, {label}", {name: [mean] for name, mean in record.means.items()}
 

@@ -68,7 +68,7 @@ def test_a_failing_run_is_named_and_the_other_kept(tiny_recipe, tmp_path):
         with pytest.raises(lab.StudyError) as error:
             study.run()
         assert study.at_once == 2
-    assert list(error.value.result.records) == ["good"] and list(error.value.result.failures) == [("broken", 0)]
+    assert list(error.value.result.runs()) == ["good"] and [run.label for run in error.value.result.failures] == ["broken"]
 
 
 def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
@@ -76,7 +76,8 @@ def test_a_worker_stops_its_training_when_the_time_is_up(slow, tmp_path):
     with Cluster(1) as cluster:
         options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
         result = Study("s/t", {"long": long}, executor=cluster, **options).run()
-    assert result.pending == [("long", 0)] and "of 1,000,000 steps of pre-training" in result.stopped["long", 0]
+    ((run, far),) = result.pending.items()
+    assert run.name == "long (seed 0)" and "of 1,000,000 steps of pre-training" in far
 
 
 def test_where_workers_have_gpus_what_needs_one_waits_for_it(tiny_recipe, tmp_path, monkeypatch):

@@ -73,11 +73,6 @@ def test_a_uniform_mask_needs_no_importances(recipe):
     assert not kinds(Pipeline(uniform).evaluation) & {"importances", "ngrams", "keyword_weights"}
 
 
-def test_an_unknown_material_is_refused_with_the_list(recipe):
-    with pytest.raises(InputError, match=r"'summaries'.*Known: .*questions"):
-        Pipeline(recipe).material("summaries")
-
-
 def test_cdmae_trains_on_its_importances(recipe, shared):
     folder = shared.get(Pipeline(recipe.with_(objective="cdmae")).pretrained)
     assert (folder / "model" / "model.safetensors").is_file() and (folder / "model" / "extra.safetensors").is_file()

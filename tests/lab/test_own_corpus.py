@@ -31,10 +31,10 @@ def compare(own_recipe, finished, monkeypatch):
 def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path):
     compared = compare(["bm25", "none"])
     assert list(compared.runs) == ["BM25", "none", "BM25 + none, by rank", "BM25 + none, by weight"]
-    assert compared.generated is None and compared.tested_on == "people's queries" and compared.pending == []
+    assert compared.generated is None and compared.tested_on == "people's queries" and compared.pending == {}
     assert compared.mean(compared.best) == max(compared.mean(label) for label in compared.runs)
     assert compared.table.data.count("<td>people&#x27;s queries</td>") == 4
-    assert compared.differences.data.count("<td>people&#x27;s queries</td>") == 3
+    assert "on people&#x27;s queries" in compared.differences.data
     folder = compared.export(tmp_path / "retriever")
     page = compared.save_page(tmp_path / "index.html", ["<script>x</script>"], folder).read_text(encoding="utf-8")
     assert page.index("verdict-box") < page.index("The comparison") < page.index("Answers side by side")
@@ -44,7 +44,7 @@ def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path)
 
 def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):
     compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
-    assert [*compared.runs] == ["BM25"] and [label for label, _ in compared.pending][:2] == ["none", "mlm"]
+    assert [*compared.runs] == ["BM25"] and [*compared.pending][:2] == ["none", "mlm"]
     page = compared.save_page(tmp_path / "index.html").read_text(encoding="utf-8")
     assert "Not compared yet, because the time was up: " in page and "Run the same command again" in page
     assert "The same command continues." in compared.verdict.plain
@@ -95,7 +95,7 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
     for split in ("train", "dev"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
     compared = report.compare(own_recipe.collection.name, ["none"], recipe=own_recipe.model_dump(mode="json"), minutes=1e-4)
-    assert [*compared.runs] == ["BM25"] and compared.pending == [("none", 0)] and not compared.on_generated
+    assert [*compared.runs] == ["BM25"] and compared.pending == {"none": ""} and not compared.on_generated
 
 
 def test_without_time_and_judgements_try_says_so_by_its_status(own_recipe, tmp_path, monkeypatch, capsys):

@@ -108,7 +108,8 @@ def test_a_pool_of_processes_is_stopped_when_the_time_is_up(recipe, tmp_path):
     options = {"scale": "smoke", "cache": Cache(tmp_path / "stages", announce=str), "progress": False, "minutes": 0.5}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         result = Study("s/t", {"long": long}, executor=pool, **options).run()
-    assert result.pending == [("long", 0)] and "of 1,000,000 steps of pre-training" in result.stopped["long", 0]
+    ((run, far),) = result.pending.items()
+    assert run.name == "long (seed 0)" and "of 1,000,000 steps of pre-training" in far
 
 
 def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared, monkeypatch):

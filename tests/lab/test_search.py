@@ -15,7 +15,6 @@ from dr_lib import lab
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
-from dr_lib.lab.search import vectors_of
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
@@ -81,15 +80,6 @@ def test_indexes_are_made_once(run, here, monkeypatch):
         lab.open_searcher(collection, dense={"mine": models}, cache=cache)
         made.append([name.rsplit("-", 1)[0] for name in cache.built])
     assert made == [["bm25_index", "passage_tokens", "vectors"], []]
-
-
-def test_vectors_of_a_search_cost_what_they_cost_in_a_run(run):
-    """Estimates of times learn from both: another unit here once made every run that needed vectors look endless."""
-    record, recipe, _ = run
-    collection = lab.open_sample(recipe.collection)
-    pipeline = lab.Pipeline(recipe)
-    searched = vectors_of(collection, lab.models_of(record)["retriever"])
-    assert [one.cost for one in searched] == [one.cost for one in pipeline.vectors(pipeline.retriever1)]
 
 
 def test_judged_passages_are_known_by_the_text_of_the_query(run):

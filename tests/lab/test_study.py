@@ -1,19 +1,18 @@
 """Studies: every run once, failures by label, the budget kept, any executor, and what is left is continued."""
 
-import json
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
 from dr_lib import lab, objectives
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest
 from dr_lib.lab import Study, StudyError
 from dr_lib.lab.status import moved_on
-from dr_lib.lab.study import InThisProcess, versions_of
+from dr_lib.lab.study import versions_of
 from dr_lib.stages import Cache, code_digest
 from dr_lib.training import TrainLog
 
@@ -53,7 +52,7 @@ def kinds(cache: Cache) -> list[str]:
 
 
 def count(result: lab.StudyResult) -> int:
-    return sum(map(len, result.records.values()))
+    return len(result.records)
 
 
 # Records ------------------------------------------------------------------------------------------------------------
@@ -63,9 +62,8 @@ def test_every_label_and_seed_gets_a_record_and_seeds_take_turns(study):
     whole = study(seeds=[0, 1])
     assert [(run.label, run.recipe.seed) for run in whole.planned] == [("first", 0), ("mean", 0), ("first", 1), ("mean", 1)]
     result = whole.run()
-    assert {label: sorted(by_seed) for label, by_seed in result.records.items()} == {"first": [0, 1], "mean": [0, 1]}
     assert {label: [record.seed for record in runs] for label, runs in result.runs().items()} == {"first": [0, 1], "mean": [0, 1]}
-    assert result.pending == []
+    assert result.pending == {}
 
 
 def test_configurations_share_stages_and_a_second_call_runs_nothing(study, cache):
@@ -91,7 +89,7 @@ def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick
     built = len(cache.built)
     changed = study((), {"first": quick.with_(evaluation__depth=60)}).run()
     assert sorted(kinds(cache)[built:]) == ["dense_run", "scores"]
-    assert changed.records["first"][0].recipe["evaluation"]["depth"] == 60
+    assert changed.runs()["first"][0].recipe["evaluation"]["depth"] == 60
 
 
 def test_a_record_says_what_was_run_and_no_place(tiny_recipe, shared, tmp_path):
@@ -162,8 +160,8 @@ def test_versions_that_differ_between_stages_are_all_named():
 def test_a_failed_run_is_named_and_loses_no_other(study, broken, quick, tmp_path):
     with pytest.raises(StudyError, match=r"broken \(seed 0\): InputError: .*train\.tsv") as error:
         study(["first"], {"broken": broken, "BM25": quick.with_(evaluation__kind="bm25")}).run()
-    assert sorted(error.value.result.records) == ["BM25", "first"]
-    assert list(error.value.result.failures) == [("broken", 0)]
+    assert sorted(error.value.result.runs()) == ["BM25", "first"]
+    assert [run.label for run in error.value.result.failures] == ["broken"]
     assert len(lab.load_records(tmp_path / "records")) == 2
 
 
@@ -180,14 +178,6 @@ def test_an_empty_study_is_refused(study):
 
 
 # Budget -------------------------------------------------------------------------------------------------------------
-
-
-def took(cache: Cache, kind: str, seconds: float) -> None:
-    """Let finished stages say that they have taken so long."""
-    for path in cache.root.glob(f"{kind}-*/manifest.json"):
-        content = json.loads(path.read_text()) | {"seconds": seconds}
-        content.pop("checksum")
-        path.write_text(json.dumps(content | {"checksum": json_digest(content)}))
 
 
 class Time:
@@ -207,7 +197,7 @@ def steps(monkeypatch):
     return Time(monkeypatch)
 
 
-@pytest.mark.parametrize("pool", [InThisProcess, lambda: ThreadPoolExecutor(1)])
+@pytest.mark.parametrize("pool", [nullcontext, lambda: ThreadPoolExecutor(1)])
 def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study, tiny_recipe, steps, tmp_path, capsys, pool):
     longer = tiny_recipe.with_(objective="simlm", dropout=0.3, pretraining__steps=9)
     elsewhere = {"cache": Cache(tmp_path / "other", announce=str), "records": tmp_path / "others"}
@@ -216,10 +206,10 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study,
         bounded = study(["first"], {"long": longer}, minutes=60, executor=executor)
         steps.steps = 7
         result = bounded.run()
-        assert (result.pending, result.stopped) == ([("long", 0)], {("long", 0): "7 of 9 steps of pre-training"})
-        assert list(result.records) == ["first"] and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
+        assert {run.label: far for run, far in result.pending.items()} == {"long": "7 of 9 steps of pre-training"}
+        assert list(result.runs()) == ["first"] and "long (seed 0), stopped after 7 of 9" in capsys.readouterr().out
         steps.steps = 3  # two of pre-training, one of fine-tuning
-        assert bounded.run().stopped == {("long", 0): "1 of 4 steps of fine-tuning"}
+        assert [*bounded.run().pending.values()] == ["1 of 4 steps of fine-tuning"]
         steps.steps = None
         (record,) = bounded.run().runs()["long"]
     assert record.keys == unbroken.keys and record.scores == unbroken.scores
@@ -227,32 +217,9 @@ def test_a_run_is_stopped_when_the_time_is_up_and_ends_as_an_unbroken_one(study,
     assert weights == {name: facts["weights"] for name, facts in unbroken.training.items()}
 
 
-def test_what_does_not_fit_is_begun_all_the_same_when_nothing_else_is_left(study, cache):
-    study(["first"]).run()
-    took(cache, "vectors", 600.0)
-    result = study(seeds=[0, 1], minutes=5).run()
-    assert result.pending == []  # they were quicker than the first
-
-
-def test_what_still_fits_is_run_before_an_earlier_one_that_does_not(study, cache):
-    study(["first"]).run()
-    took(cache, "vectors", 600.0)
-    bm25 = study(["first"]).planned[0].recipe.with_(evaluation__kind="bm25")
-    study((), {"BM25": bm25.with_(seed=3)}).run()  # so that its duration is known
-    result = study(["mean"], {"BM25": bm25}, minutes=5).run()
-    assert list(result.records) == ["BM25", "mean"]
-
-
-def test_no_time_starts_nothing_and_unknown_durations_start_one_run_at_a_time(study):
+def test_no_time_starts_nothing(study):
     assert len(study(minutes=0).run().pending) == 2
-    assert study(minutes=10).run().pending == []
-
-
-def test_pending_runs_are_told_with_the_time_they_need(study, cache, capsys):
-    study(["first"]).run()
-    took(cache, "vectors", 600.0)
-    study(minutes=0).run()
-    assert "1 runs pending for lack of time; they need about 10 min: mean (seed 0)" in capsys.readouterr().out
+    assert study(minutes=10).run().pending == {}
 
 
 def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
@@ -275,7 +242,7 @@ def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe,
 def test_an_executor_keeps_the_failures_apart_too(study, broken):
     with ThreadPoolExecutor(2) as pool, pytest.raises(StudyError) as error:
         study(more={"broken": broken}, executor=pool).run()
-    assert list(error.value.result.failures) == [("broken", 0)] and count(error.value.result) == 2
+    assert [run.label for run in error.value.result.failures] == ["broken"] and count(error.value.result) == 2
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -333,7 +300,7 @@ def test_a_pool_that_breaks_loses_no_record_and_the_next_call_goes_on(study, tmp
     labels = ["first", "mean", "float16"]
     with pytest.raises(StudyError, match="terminated abruptly") as error:
         study(labels, executor=Breaking()).run()
-    assert list(error.value.result.records) == ["first"]
-    assert list(error.value.result.failures) == [("mean", 0), ("float16", 0)]
+    assert list(error.value.result.runs()) == ["first"]
+    assert [run.label for run in error.value.result.failures] == ["mean", "float16"]
     assert len(lab.load_records(tmp_path / "records")) == 1
     assert count(study(labels).run()) == 3

@@ -41,7 +41,7 @@ def sent_to(recipe, place):
 def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, other, tmp_path, options, cache):
     own = recipe.collection.name
     recipes = {"first": recipe, "second": recipe.with_(finetuning__temperature=0.05)}
-    runs = lab.zero_shot(recipes, [own, other], **options).runs()
+    runs = lab.zero_shot(recipes, [own, other], **options).by_collection()
     labels = {"BM25", "first", "second"}
     assert {name: set(found) for name, found in runs.items()} == {"tiny": labels, "other": labels}
     built = [name.rsplit("-", 1)[0] for name in cache.built]
@@ -55,13 +55,13 @@ def test_every_collection_gets_a_record_of_every_retriever_and_of_bm25(recipe, o
     assert "retriever" not in runs["other"]["BM25"][0].keys
     built = len(cache.built)
     again = lab.zero_shot(recipes, [own, other], **options)
-    assert again.runs() == runs and len(cache.built) == built
+    assert again.by_collection() == runs and len(cache.built) == built
 
 
 def test_bm25_is_the_same_run_whatever_is_compared_with_it(recipe, other, options, shared):
     compared = recipe.with_(objective="mlm", pretraining__steps=1, final="pretrained")
-    runs = lab.zero_shot({"mlm": compared}, [other], **options | {"cache": shared}).runs()
-    none = lab.zero_shot({"none": compared.with_(objective="none")}, [other], **options | {"cache": shared}).runs()
+    runs = lab.zero_shot({"mlm": compared}, [other], **options | {"cache": shared}).by_collection()
+    none = lab.zero_shot({"none": compared.with_(objective="none")}, [other], **options | {"cache": shared}).by_collection()
     assert runs["other"]["BM25"] == none["other"]["BM25"]
 
 
@@ -102,7 +102,7 @@ def test_similarities_can_be_measured_elsewhere_too(recipe, other):
 
 def test_a_sample_goes_under_a_name_of_its_own(recipe, options, shared):
     collections = {"all": recipe.collection.name, "few": {"name": recipe.collection.name, "passages": 30}}
-    runs = lab.zero_shot(recipe, collections, bm25=False, **options | {"cache": shared}).runs()
+    runs = lab.zero_shot(recipe, collections, bm25=False, **options | {"cache": shared}).by_collection()
     assert list(runs["all"]) == ["none"]  # one recipe is called by its method's name
     assert [runs[name]["none"][0].data["collection"]["passages"] for name in ("all", "few")] == [40, 30]
 
@@ -110,12 +110,12 @@ def test_a_sample_goes_under_a_name_of_its_own(recipe, options, shared):
 def test_the_only_split_of_a_collection_is_taken(recipe, other, options, shared):
     shutil.move(other / "qrels" / "test.tsv", other / "qrels" / "judged.tsv")
     found = lab.zero_shot(recipe, [other], bm25=False, grades={"other": 1}, **options | {"cache": shared})
-    (record,) = found.runs()["other"]["none"]
+    (record,) = found.by_collection()["other"]["none"]
     assert record.recipe["evaluation"]["split"] == "judged"
 
 
 def test_grades_are_counted_from_where_a_collection_says(recipe, other, options, shared):
-    runs = lab.zero_shot(recipe, [other], grades={"other": 2}, **options | {"cache": shared}).runs()
+    runs = lab.zero_shot(recipe, [other], grades={"other": 2}, **options | {"cache": shared}).by_collection()
     (record,) = runs["other"]["BM25"]
     assert record.means["R@100"] == 0 < record.means["nDCG@10"]  # all judgements are of grade 1; nDCG keeps them
 
@@ -134,5 +134,5 @@ def test_a_list_of_collections_is_expected(recipe, collections, options):
 
 def test_without_time_everything_is_pending(recipe, other, options, tmp_path):
     found = lab.zero_shot(recipe, [other], minutes=0, **options)
-    assert [(name, label) for name, label, _ in found.pending] == [("other", "BM25"), ("other", "none")]
+    assert [(run.searched, run.label) for run in found.pending] == [("other", "BM25"), ("other", "none")]
     assert lab.load_records(tmp_path / "records") == []

@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from dr_lib.errors import InputError
-from dr_lib.stages import Cache, Data, Estimates, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
+from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -74,7 +74,7 @@ def test_the_key_holds_every_argument_and_the_keys_of_inputs():
 
 def test_the_key_holds_the_version_and_no_estimate():
     one = words("a")
-    assert Stage(words.body, one.arguments, version=2).key != one.key == one.costs(9.0, "family").key
+    assert Stage(words.body, one.arguments, version=2).key != one.key == one.costs(9.0).key
 
 
 def test_settings_count_by_their_values_but_for_speed_and_for_what_is_not_used():
@@ -207,7 +207,7 @@ def test_a_damaged_stage_is_refused_with_the_way_out(cache, harm):
     elif harm == "manifest":
         manifest.write_text("{")
     else:
-        manifest.write_text(manifest.read_text().replace('"cost": 0.0', '"cost": 1.0'))
+        manifest.write_text(manifest.read_text().replace('"resumed": false', '"resumed": true'))
     with pytest.raises(InputError, match=r"Remove .* and run again"):
         Cache(cache.root).check(folder, deep=True)
 
@@ -418,32 +418,3 @@ def test_code_edited_under_a_living_process_is_refused(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert "edited after the process had started" in done.stdout and "Restart the kernel" in done.stdout
-
-
-def manifest(kind: str, seconds: float, cost: float, family: str = "", resumed: bool = False) -> dict:
-    return {"kind": kind, "family": family, "seconds": seconds, "cost": cost, "resumed": resumed}
-
-
-def test_estimates_scale_with_cost_inside_a_family_and_leave_continued_builds_out():
-    past = [manifest("count", 10, 100, "mlm"), manifest("count", 90, 100, "simlm"), manifest("count", 1, 100, "mlm", resumed=True)]
-    estimates, one = Estimates(past), count(words("a"))
-    expected = {(200, "mlm"): 20, (200, "simlm"): 180, (100, "new"): 50}
-    assert {given: estimates.seconds(one.costs(*given)) for given in expected} == expected
-    assert estimates.seconds(words("a").costs(100)) is None
-
-
-def test_a_kind_never_finished_here_is_expected_at_the_speed_of_those_that_share_its_unit():
-    rates, one = {"count": 10.0, "train": 10.0, "read": 3.0}, count(words("a")).costs(100)
-    past = [manifest("train", 40, 200), manifest("train", 10, 50), manifest("read", 1, 900)]
-    assert Estimates(past, rates).seconds(one) == pytest.approx(20)  # 250 units in 50 seconds, where 10 a second were assumed
-    assert Estimates([manifest("read", 1, 900)], rates).seconds(one) == pytest.approx(10)
-
-
-def test_what_remains_counts_unfinished_stages_only(cache):
-    first = words("a").costs(5)
-    last = count(first).costs(10)
-    estimates = Estimates([manifest("words", 5, 5), manifest("count", 30, 10)])
-    assert estimates.remaining([last, first], cache) == 35
-    assert Estimates([]).remaining([last], cache) is None
-    cache.get(first)
-    assert estimates.remaining([last], cache) == 30
