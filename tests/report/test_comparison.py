@@ -150,6 +150,14 @@ def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs
     assert "Not measured" not in compared({}, records=runs).table([*runs], "x").data
 
 
+def test_differences_of_one_seed_say_that_no_other_training_is_covered(record):
+    for seeds, said in (([0], True), ([0, 1], False)):
+        own = {label: [record(label, values, seed=seed) for seed in seeds] for label, values in (("a", [1, 0]), ("b", [0, 0]))}
+        assert ("One seed: these intervals" in compared({}, records=own).differences([("a", "b")], "x").data) is said
+    given = {label: [record(label, values, recipe={"retriever": label})] for label, values in (("a", [1, 0]), ("b", [0, 0]))}
+    assert "One seed" not in compared({}, records=given).differences([("a", "b")], "x").data
+
+
 def test_a_card_says_what_the_nearest_records_are(runs, monkeypatch):
     monkeypatch.setattr(measured, "recorded", lambda study: runs)
     said = comparison.nearest("simlm/table07", "MRR@10", "other <rows>")
