@@ -161,13 +161,13 @@ def test_a_changed_record_changes_verdict_prose_and_figure(book):
         compare = report.Comparison("methods/equal-budgets", {}, "MRR@10")
         pair = ("mlm", "none")
         claim = claim_of("simlm-target-corpus-mlm-helps")
-        parts = compare.verdicts([claim]), report.findings([pair], compare.runs, "MRR@10"), compare.figure([*pair], "x")
+        parts = compare.verdicts([claim]), compare.differences([pair], "x"), compare.figure([*pair], "x")
         return [answer(claim)[0].state, *(part.data for part in parts)]
 
     before, after = told(0.5), told(0.3)
     assert (before[0], after[0]) == ("held", "reversed")
     assert ">held</span>" in before[1] and ">reversed</span>" in after[1]
-    assert "masked LM</strong>" not in before[2] and "masked LM is ahead of" in before[2] and "is ahead of masked LM" in after[2]
+    assert "masked LM against no pre-training" in before[2] and ">+10.0 <" in before[2] and ">\N{MINUS SIGN}10.0 <" in after[2]
     assert "masked LM 50." in before[3] and "masked LM 30." in after[3]
 
 
