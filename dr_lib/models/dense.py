@@ -125,6 +125,7 @@ class DenseEncoder(TextModel):
             for part in plan_by_length(store.lengths(**layout), TOKENS_AT_ONCE, layout["max_length"]):
                 batch = store.batch(part, **layout).to(self.encoder.device)
                 vectors[part] = self(batch).cpu().numpy()
+            del store  # Windows cannot remove a folder with a mapped file
         self.train(training)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.settings.normalise else vectors
 

@@ -290,6 +290,7 @@ class TokenValues:
             if written != lengths:
                 fix = "Give one for each piece."
                 raise InputError(f"{written} values for {lengths} pieces", where="blocks", fix=fix)
+            del files  # closes them, which Windows needs before the folder can be renamed
         return TokenValues(Path(folder), store)
 
     @staticmethod

@@ -6,7 +6,6 @@ Nothing here names a person, a host or a folder. Book: reference/status prints t
 import copy
 import os
 import platform
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,6 +19,11 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.stages import versions
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 
 def threads() -> int:
@@ -171,8 +175,11 @@ def machine_facts() -> dict[str, Any]:
 
 def peak_memory() -> dict[str, int]:
     """Most bytes this process ever held: `host`, and `gpu` where CUDA was used."""
-    unit = 1 if platform.system() == "Darwin" else 1024
-    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if resource is None:
+        peak = {"host": psutil.Process().memory_info().peak_wset}
+    else:
+        unit = 1 if platform.system() == "Darwin" else 1024
+        peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         peak["gpu"] = torch.cuda.max_memory_allocated()
     return peak

@@ -1,6 +1,7 @@
 import getpass
 import json
 import platform
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,5 +86,9 @@ def test_a_device_is_taken_where_it_is_asked_for_and_there(monkeypatch, name):
         machine.device()
 
 
-def test_memory_is_known():
+def test_memory_is_known_without_the_module_that_windows_lacks(monkeypatch):
     assert machine.peak_memory()["host"] > 2**20
+    monkeypatch.setattr(machine, "resource", None)
+    told = SimpleNamespace(memory_info=lambda: SimpleNamespace(peak_wset=7))
+    monkeypatch.setattr(machine.psutil, "Process", lambda: told)
+    assert machine.peak_memory()["host"] == 7
