@@ -59,6 +59,7 @@ CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "
 _started = time.time()
 
 
+@functools.cache
 def code_digest(thing: Callable | type) -> str:
     """SHA-256 (hex) of the code that a function or class runs: its own definition and all it names in its package.
 

@@ -302,9 +302,9 @@ def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _drawn(draw: Draw, draws: int, queries: int, seed: int) -> Iterable[tuple[slice, np.ndarray]]:
-    """Draws in parts that fit in memory, kept for the next call where they all do."""
+    """Draws in parts that fit in memory, kept for the next call where they all do and are more than one part, thus dear."""
     what = draw, draws, queries, seed, max(1, AT_ONCE // queries)
-    return _kept(*what) if draws * queries <= KEPT else _parts(*what)
+    return _kept(*what) if AT_ONCE < draws * queries <= KEPT else _parts(*what)
 
 
 @lru_cache(maxsize=2)

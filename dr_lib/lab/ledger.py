@@ -22,6 +22,7 @@ from dr_lib.lab.recipe import recipe_at
 from dr_lib.lab.records import Record, load_records, recorded_folder
 from dr_lib.stages import code_digest
 
+OF_VERDICTS = TypeAdapter(Verdict)
 SCALES = ("paper", "gpu", "laptop")  # smoke runs only show that everything works, so they decide nothing
 
 
@@ -84,7 +85,7 @@ def _judged(claim: Claim, runs: dict[str, dict[str, list[Record]]], draws: int) 
     path = places.cache_root() / "verdicts" / f"{claim.id}-{draws}.json"
     with suppress(InputError):  # none yet, or a damaged one
         if (kept := read_sealed(path, "verdict", ""))["key"] == key:
-            return TypeAdapter(Verdict).validate_python(kept["verdict"])
+            return OF_VERDICTS.validate_python(kept["verdict"])
     scores = {
         place: {row: [_scores(record, row, claim) for record in records] for row, records in own.items()}
         for place, own in runs.items()

@@ -133,6 +133,7 @@ def keys_now(base: Path) -> dict[str, str]:
 
     module._names.cache_clear()
     module._source.cache_clear()
+    module.code_digest.cache_clear()
     return {name: one.key for name, one in stages(base).items()}
 
 
