@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 from dr_lib import places
 from dr_lib.errors import InputError, visible
@@ -45,10 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
             places.find_scale(given)
-        for name in ("minutes", "time_budget"):
+        for name, unit in {"minutes": "minutes", "time_budget": "minutes", "hours": "hours", "margin": "points"}.items():
             if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
                 where = f"--{name.replace('_', '-')}"
-                raise InputError(f"{given:g} minutes", where=where, fix="Give a number above 0, such as 30.")
+                raise InputError(f"{given:g} {unit}", where=where, fix="Give a number above 0, such as 30.")
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
@@ -63,12 +64,38 @@ def main(arguments: list[str] | None = None) -> int:
     return 1
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that names a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and end."""
+        self.exit(2, f"error: {visible(message)}. See: {self.prog} --help\n")
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def parameters(given: list[list[str]]) -> dict[str, Any]:
+    """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it cannot read."""
+    import yaml
+
+    values = {}
+    for name, value in given:
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"{value!r} is not valid YAML", where=f"-p {name}", fix="Close every bracket and quote.") from None
+    return values
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     text = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text
-    )
+    top = Parser(prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
@@ -99,8 +126,8 @@ def parser() -> argparse.ArgumentParser:
     batch("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
     batch("--scale", default="smoke", help="a name in notebooks/scales, or a YAML file (default: smoke)")
     batch("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
-    batch("--jobs", type=int, help="notebooks at a time (default: cores / threads per notebook)")
-    batch("--threads", type=int, default=1, help="threads per notebook (default: 1)")
+    batch("--jobs", type=count, help="notebooks at a time (default: cores / threads per notebook)")
+    batch("--threads", type=count, default=1, help="threads per notebook (default: 1)")
     batch("--cluster", help="address of a Dask scheduler, or a number of workers to start: they build the stages")
     batch("--to", type=Path, help="folder for the executed notebooks (default: _build/executed)")
 
@@ -116,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     pretrain("collection", help="the passages; queries are not needed")
     pretrain("--base", default="embedded", help="masked LM to start from: a folder or a name on the hub (default: embedded)")
     pretrain("--objective", default="retromae", help="pre-training method (default: retromae)")
-    pretrain("--steps", type=int, required=True, help="updates of the weights")
+    pretrain("--steps", type=count, required=True, help="updates of the weights")
     pretrain("--to", type=Path, required=True, help="the new folder")
     pretrain("-p", "--parameter", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help="any key of a recipe")
     pretrain("--time-budget", type=float, metavar="MINUTES", help="stop after so long; the same command goes on (status 75)")
@@ -153,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
     search("--model", type=Path, action="append", default=[], help="a retriever: folder, record, or all-MiniLM-L6-v2")
     search("--reranker", type=Path, help="folder of a cross-encoder that re-ranks the first 100 passages")
     search("--no-bm25", action="store_true", help="leave BM25 out")
-    search("-k", type=int, default=5, help="passages shown (default: 5)")
+    search("-k", type=count, default=5, help="passages shown (default: 5)")
     search("--json", action="store_true", help="one line of JSON per question")
     return top
 
@@ -164,6 +191,7 @@ def try_folder(options: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
     from dr_lib import report
+    from dr_lib.lab import StudyError
     from dr_lib.lab.search import check_queries
     from dr_lib.stages import TimeIsUpError
 
@@ -179,6 +207,9 @@ def try_folder(options: argparse.Namespace) -> int:
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
+    except StudyError as failed:
+        print(f"error: {visible(str(failed))}", file=sys.stderr)
+        return 1
     finally:
         with suppress(OSError):
             folder.rmdir()  # where nothing was written
@@ -212,7 +243,7 @@ def run_batch(options: argparse.Namespace) -> int:
             from dr_lib.lab.cluster import Cluster
 
             os.environ["DR_CLUSTER"] = stack.enter_context(Cluster(options.cluster)).address
-        return run_notebooks(options.notebooks, parameters=dict(options.parameter), **given)
+        return run_notebooks(options.notebooks, parameters=parameters(options.parameter), **given)
 
 
 def show_ledger(options: argparse.Namespace) -> None:
@@ -232,15 +263,12 @@ def train_base(options: argparse.Namespace) -> None:
 
 def pretrain_base(options: argparse.Namespace) -> int:
     """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
-    import yaml
-
     from dr_lib.lab import Recipe
     from dr_lib.report import pretrain
     from dr_lib.stages import TimeIsUpError
 
     recipe = Recipe(collection=options.collection, base=options.base, objective=options.objective)
-    changes = {key: yaml.safe_load(value) for key, value in options.parameter}
-    recipe = recipe.with_(pretraining__steps=options.steps).with_(**changes)
+    recipe = recipe.with_(pretraining__steps=options.steps).with_(**parameters(options.parameter))
     try:
         print("\n".join(str(path) for path in pretrain(recipe, options.to, minutes=options.time_budget)))
     except TimeIsUpError as unfinished:
@@ -276,9 +304,8 @@ def plan_runs(options: argparse.Namespace) -> None:
     """rank runs by the claims that they decide in an hour, and print what runs them"""
     from dr_lib.lab.plan import plan, plan_lines
 
-    if not options.hours > 0 or options.scale == "smoke":
-        problem = "smoke runs decide nothing" if options.hours > 0 else f"{options.hours:g} hours"
-        raise InputError(problem, where="plan", fix="Give hours above 0, and a scale whose records say something.")
+    if options.scale == "smoke":
+        raise InputError("smoke runs decide nothing", where="plan", fix="Give a scale whose records say something.")
     print("\n".join(plan_lines(plan(options.hours, scale=options.scale))))
 
 

@@ -49,14 +49,14 @@ def _read(path: Path) -> bytes:
         raise InputError(problem, where=path, fix="Check the path, or run the step that writes it.") from None
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing or broken one raises `InputError` naming file and line."""
+def read_json(path: Path, fix: str = "Restore or remove it.") -> Any:
+    """Read a JSON file; a missing or broken one raises `InputError` naming file and line, a broken one with the fix."""
     content = _read(path)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, 5,000 digits, 100,000 brackets
         line = getattr(error, "lineno", "?")
-        raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix="Restore or remove it.") from None
+        raise InputError(f"not valid JSON ({error})", where=f"{path} line {line}", fix=fix) from None
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -66,10 +66,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
     """Read a JSON object that holds a checksum of itself; one that is broken or altered raises `InputError` with the fix."""
-    try:
-        content = read_json(path)
-    except InputError as error:
-        raise InputError(error.problem, where=error.where, fix=fix) from None
+    content = read_json(path, fix)
     if not isinstance(content, dict) or "checksum" not in content:
         raise InputError(f"not a {kind}", where=path, fix=fix)
     if content.pop("checksum") != json_digest(content):

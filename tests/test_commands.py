@@ -25,3 +25,35 @@ def test_the_help_of_every_command_has_examples_that_it_accepts(command, capsys)
 def test_help_imports_no_library():
     program = "import sys, dr_lib.__main__ as command; command.parser(); print({'torch', 'numpy'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+MISTAKES = {
+    "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
+    "frob": "error: argument COMMAND: invalid choice: 'frob'",
+    "search x y -k 0": "error: argument -k: '0' is no whole number above 0. See: dr-lib search --help",
+    "search x y -k two": "error: argument -k: 'two' is no whole number above 0",
+    "batch --jobs 0": "error: argument --jobs: '0' is no whole number above 0",
+    "batch --threads -1": "error: argument --threads: '-1' is no whole number above 0",
+    "pretrain x --steps 0 --to y": "error: argument --steps: '0' is no whole number above 0",
+    "try x --minutes soon": "error: argument --minutes: invalid float value: 'soon'",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_in_the_options_costs_one_line(line, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith(MISTAKES[line]) and said.count("\n") == 1
+
+
+def test_a_value_that_is_no_yaml_is_named(capsys):
+    assert main(["pretrain", "pydocs", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
+    assert capsys.readouterr().err == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
+
+
+def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("The moon pulls.")
+    assert main(["try", str(tmp_path), "--system", str(tmp_path), "--to", str(tmp_path / "out")]) == 1
+    assert f"error: {tmp_path}: no model here" in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

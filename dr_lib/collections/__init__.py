@@ -67,9 +67,9 @@ def _find_source(name: str) -> Source:
     place = place.resolve()
     if NOT_IN_NAMES.search(str(place)):
         raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
-    if place.is_file() and place.name.endswith(plain.LINES):
+    if place.is_file() and place.name.lower().endswith(plain.LINES):
         return plain.lines_source(place)
-    if place.is_file() and place.suffix in plain.TEXTS:
+    if place.is_file() and place.suffix.lower() in plain.TEXTS:
         return plain.texts_source(place)
     if not place.is_dir():
         problem = f"{place.name} is neither a folder nor a file of a known kind ({', '.join((*plain.TEXTS, *plain.LINES[::2]))})"

@@ -45,6 +45,10 @@ def folder_source(folder: Path) -> Source:
     corpus, queries, splits = _find(folder, "corpus.jsonl"), _find(folder, "queries.jsonl"), _splits(folder)
     if corpus is None:
         raise InputError("no corpus.jsonl or corpus.jsonl.gz in the folder", where=folder, fix=_what_it_is(folder))
+    others = [path for path in (*folder.glob("qrels*"), *folder.glob("qrels/[!.]*")) if path.is_file()]
+    if others and not splits:  # whoever has judged wants it to count
+        fix = f"Name it {folder.name}/qrels/test.tsv (or train, dev), or move it elsewhere."
+        raise InputError("judgements are read from qrels/<split>.tsv alone", where=others[0], fix=fix)
     if queries is None and splits:
         problem = "there are qrels but no queries.jsonl or queries.jsonl.gz"
         raise InputError(problem, where=folder, fix="Add the queries they judge.")
@@ -151,17 +155,27 @@ def record_of(raw: Any, where: str) -> Record:
         if not isinstance(record, dict):
             raise ValueError(f"{JSON_TYPES[type(record)]} instead")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not a JSON object ({error})", where=where, fix="Write one JSON object a line.") from None
+        fix = "Write one JSON object a line (an array becomes lines by: jq -c '.[]' FILE)."
+        raise InputError(f"not a JSON object ({error})", where=where, fix=fix) from None
     return record
 
 
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Places and rows of a table, .csv or .tsv, plain or .gz, by the names in its first line; a cell may hold line ends."""
+    """Places and rows of a table, plain or .gz, by the names in its first line; a cell may hold line ends.
+
+    Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write where numbers have a comma)
+    or a tab.
+    """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
-    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter="\t" if ".tsv" in path.name else ",", strict=True)
+    head = next(read_lines(path), ("", ""))[1]
+    delimiter = max(",;\t", key=head.count)
+    lines = csv.reader((f"{line}\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True)
     columns: list[str] = []
     try:
         columns = [name.strip() for name in next(lines, [])]
+        if len({*columns}) < len(columns):
+            fix = "Give each column a name of its own."
+            raise InputError(f"two columns of one name among {head[:80]!r}", where=f"{path} line 1", fix=fix)
         for row in lines:
             if any(row):
                 yield f"{path} line {lines.line_num}", dict(zip(columns, row, strict=True))
@@ -184,7 +198,8 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
         return default
     if value is None:
         other = f" (there are: {', '.join(map(str, record))})" if record else ""
-        raise InputError(f"field {name} is missing{other}"[:300], where=where, fix=f"Give every line a field {name}.")
+        fix = f"Give every line a field {name}; of a table, the first line names the fields."
+        raise InputError(f"field {name} is missing{other}"[:300], where=where, fix=fix)
     if type(value) is not kind or (kind is int and value not in INT64):
         given = "beyond 64 bits" if type(value) is kind else f"{JSON_TYPES[type(value)]}, not {JSON_TYPES[kind]}"
         raise InputError(f"field {name} is {given}", where=where, fix=f"Give {name} as {JSON_TYPES[kind]}.")

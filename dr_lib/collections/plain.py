@@ -36,15 +36,15 @@ def lines_source(path: Path) -> Source:
         path: a line is an object with `text`, and as in a corpus.jsonl `title`, `doc` and `position`; without `_id` it
             is called "line-" and its number. The first line of a .csv or .tsv names its columns likewise.
     """
-    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    name, _, kind = path.name.removesuffix(".gz").rpartition(".")
 
     def parse(record: dict[str, Any], where: str) -> Passage:
         return passage_of({"_id": f"line-{where.rpartition(' ')[2]}", **usual(record)}, where)
 
     return Source(
-        name=path.name.removesuffix(".gz").removesuffix(f".{kind}"),
+        name=name,
         digest=files_digest([path]),
-        passages=partial(_cells if kind in ("csv", "tsv") else read_records, path, parse),
+        passages=partial(_cells if kind.lower() in ("csv", "tsv") else read_records, path, parse),
         info={"source": f"{kind.upper()} file", "licence": licence_of(path.parent), "files": [path.name]},
     )
 
@@ -52,7 +52,7 @@ def lines_source(path: Path) -> Source:
 def _cells(path: Path, parse: Callable[[dict[str, Any], str], Passage]) -> Iterator[tuple[str, Passage]]:
     """The rows of a table as `parse` makes them; an empty cell is no field."""
     for where, row in read_table(path):
-        record: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
+        record: dict[str, Any] = {name.lower(): cell for name, cell in row.items() if cell}
         if record.get("position", "").isdecimal():
             record["position"] = int(record["position"])
         yield where, parse(record, where)
@@ -61,21 +61,29 @@ def _cells(path: Path, parse: Callable[[dict[str, Any], str], Passage]) -> Itera
 def text_files(place: Path) -> list[Path]:
     """The text files of a folder and of those in it, by name; none where it has files of the BEIR layout.
 
-    What begins with a dot is left out, as is a README.md that states the licence.
+    What begins with a dot is left out, as is a README that states the licence or describes the one file of passages.
+
+    Raises:
+        InputError: texts beside a file of JSON Lines: which of the two is meant?
     """
     if place.is_file():
         return [place]
     if any((place / name).exists() for name in LAYOUT):
         return []
-    files = {path.relative_to(place): path for path in sorted(place.rglob("*")) if path.suffix in TEXTS and path.is_file()}
-    if said_of(place, "Licence"):
-        files.pop(Path("README.md"), None)
-    return [path for name, path in files.items() if not any(part.startswith(".") for part in name.parts)]
+    files = [path for path in sorted(place.rglob("*")) if path.suffix.lower() in TEXTS and path.is_file()]
+    files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(place).parts)]
+    lines, readme = line_files(place), [path for path in files if path.parent == place and path.stem.upper() == "README"]
+    if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
+        files = [path for path in files if path not in readme]
+    if files and (passages := [path.name for path in lines if ".jsonl" in path.name.lower()]):
+        fix = f"Give {place.name}/{passages[0]}, or move the texts to a folder of their own."
+        raise InputError(f"both texts ({files[0].name}) and passages ({passages[0]}) are there", where=place, fix=fix)
+    return files
 
 
 def line_files(folder: Path) -> list[Path]:
     """The files of a folder that may hold a passage a line."""
-    return [path for path in sorted(folder.iterdir()) if path.name.endswith(LINES) and path.is_file()]
+    return [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(LINES) and path.is_file()]
 
 
 def texts_source(place: Path) -> Source:

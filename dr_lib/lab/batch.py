@@ -27,7 +27,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tqdm import tqdm
 
 from dr_lib import places
@@ -47,7 +46,7 @@ def run_notebooks(
     sources: Sequence[Path] = (),
     *,
     scale: str = "smoke",
-    parameters: Mapping[str, str] | None = None,
+    parameters: Mapping[str, Any] | None = None,
     jobs: int | None = None,
     threads: int = 1,
     to: Path | None = None,
@@ -71,7 +70,7 @@ def run_notebooks(
     notebooks, settings, parameters = find_notebooks(sources), places.find_scale(scale), dict(parameters or {})
     check_parameters(notebooks, parameters)
     target = to or places.project_root() / "_build" / "executed"
-    values = read_yaml(settings) | {name: yaml.safe_load(value) for name, value in parameters.items()}  # so that lists are lists
+    values = read_yaml(settings) | parameters
     inputs = inputs_digest(values, threads)
     started, states = time.perf_counter(), Counter()
     under_way: set[BaseProcess] = set()

@@ -68,10 +68,13 @@ def generate_queries(
     held = {
         passage for split in judged for grades in collection.qrels(split).values() for passage, grade in grades.items() if grade
     }
-    if len(collection) - len(held) < FEWEST_PASSAGES:
-        problem = f"{len(collection) - len(held)} passages to write questions about, too few to train and to test"
+    if (free := len(collection) - len(held)) < FEWEST_PASSAGES:
+        problem = f"{free} passage{'s' * (free != 1)} to write questions about, too few to train and to test"
         told = f" ({len(held)} are judged already, and kept for that)" if held else ""
-        raise InputError(problem + told, where=collection.name, fix=f"Give text for {FEWEST_PASSAGES} or more passages.")
+        fix = f"Give text for {FEWEST_PASSAGES} or more passages."
+        if (most := recipe.collection.passages) == len(collection):
+            fix = f"Take a larger scale: at this one {most} passages are looked at, the judged ones first."
+        raise InputError(problem + told, where=collection.name, fix=fix)
     writing = Pipeline(recipe, searches=False)
     if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
         writer = open_writer(ready)

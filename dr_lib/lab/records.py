@@ -159,7 +159,7 @@ def load_record(path: Path) -> Record:
         InputError: the file is broken, altered (its checksum differs), of another format, or its recipe does not
             have the digest it claims.
     """
-    fix = "Restore the file, or remove it and run again."
+    fix = "Restore the record, or remove it and run again."
     content = read_sealed(path, "record", fix)
     if "run" in content:
         holder = path.parent / Path(content.pop("run")).name

@@ -175,12 +175,12 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
 
 
 def names_record(source: str) -> bool:
-    """Whether a .json file is a record: one indented object, where a collection has an object a line."""
+    """Whether a .json file is a record: one object with its checksum first, where a collection has an object a line."""
     path = Path(source).expanduser()
     if not source.endswith(".json") or not path.is_file():
         return source.endswith(".json") and places.find_data(source) is None
     with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().strip() == "{"
+        return file.readline().strip() == "{" and file.readline().lstrip().startswith('"checksum"')
 
 
 def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:

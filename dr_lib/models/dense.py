@@ -172,10 +172,13 @@ def find_encoder(name_or_path: str | Path) -> Path:
         name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on the hub.
 
     Raises:
-        InputError: nothing of that name.
+        InputError: nothing of that name, or a folder without a model.
     """
     name, path = str(name_or_path), Path(name_or_path).expanduser()
     package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
+    if path.is_dir() and not any((path / file).is_file() for file in ("modules.json", "dense.json", "config.json")):
+        fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
+        raise InputError("no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix)
     if path.is_dir():
         return path
     if package and (found := find_spec(package)):

@@ -100,6 +100,16 @@ def test_missing_header_is_shown(beir_folder, cache):
     assert "test.tsv line 1" in text and "not the header" in text and "query-id, corpus-id and score" in text
 
 
+@pytest.mark.parametrize("name", ["qrels.tsv", "qrels/test.txt", "qrels"])
+def test_judgements_that_would_not_be_read_are_named(beir_folder, cache, name):
+    folder = beir_folder(qrels=None)
+    if name == "qrels":
+        (folder / "qrels").rmdir()
+    (folder / name).write_text("query-id\tcorpus-id\tscore\nq1\tp1\t1\n", encoding="utf-8")
+    text = message(folder, cache)
+    assert f"{folder / name}: judgements are read from" in text and "qrels/test.tsv" in text
+
+
 def test_truncated_gzip_is_named(beir_folder, cache):
     folder = beir_folder(packed=True)
     path = folder / "corpus.jsonl.gz"

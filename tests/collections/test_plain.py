@@ -158,7 +158,7 @@ def test_json_lines_are_taken_under_another_name(tmp_path, cache, name, alone):
     assert collection.name == "dump" and collection.passages["id"][:] == ["3", "line-2"]
 
 
-@pytest.mark.parametrize(("name", "sign"), [("tides.csv", ","), ("tides.tsv", "\t")])
+@pytest.mark.parametrize(("name", "sign"), [("tides.csv", ","), ("tides.csv", ";"), ("tides.csv", "\t"), ("tides.tsv", "\t")])
 def test_a_table_is_a_collection(tmp_path, cache, name, sign):
     rows = [["id", "title", "text", "position"], ["7", "Sea", f'"Tides{sign} twice\na day."', "2"], ["", "", "Moon.", ""]]
     (tmp_path / name).write_text("\n".join(sign.join(row) for row in rows), encoding="utf-8")
@@ -225,3 +225,40 @@ def test_nothing_is_lost_and_no_passage_is_too_long(sizes, words):
 
 def test_paragraphs_are_runs_of_lines():
     assert paragraphs(["", "a", "b ", " \t", "", "c"]) == ["a b", "c"]
+
+
+@pytest.mark.parametrize("name", ["TIDES.TXT", "tides.MD", "Tides.JSONL", "TIDES.CSV"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_ending_in_capitals_is_the_same_kind(tmp_path, cache, name, alone):
+    content = {"J": '{"text": "The moon pulls."}', "C": "text\nThe moon pulls."}.get(name.rpartition(".")[2][0], "The moon pulls.")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / name).write_text(content, encoding="utf-8")
+    collection = collections.load(tmp_path / "docs" / name if alone else tmp_path / "docs", cache=cache)
+    assert collection.passages["text"][:] == ["The moon pulls."]
+
+
+def test_a_readme_beside_the_one_file_of_passages_is_no_passage(tmp_path, cache):
+    (tmp_path / "tides.csv").write_text("text\nThe moon pulls.", encoding="utf-8")
+    (tmp_path / "README.md").write_text("How this table was made.", encoding="utf-8")
+    assert collections.load(tmp_path, cache=cache).passages["text"][:] == ["The moon pulls."]
+
+
+def test_texts_beside_a_table_are_read_but_beside_json_lines_nobody_knows_what_is_meant(tmp_path, cache):
+    (tmp_path / "a.txt").write_text("The moon pulls.", encoding="utf-8")
+    (tmp_path / "prices.csv").write_text("a,b\n1,2", encoding="utf-8")
+    assert collections.load(tmp_path, cache=cache).passages["id"][:] == ["a.txt#0"]
+    (tmp_path / "b.jsonl").write_text('{"text": "x"}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"both texts \(a\.txt\) and passages \(b\.jsonl\) are there\. Give .*/b\.jsonl, or"):
+        collections.load(tmp_path, cache=cache)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path, cache):
+    (tmp_path / "tides.csv").write_text("id,text,text\n1,a,b\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"tides\.csv line 1: two columns of one name"):
+        collections.load(tmp_path / "tides.csv", cache=cache)
+
+
+def test_an_array_is_refused_with_the_way_to_lines(tmp_path, cache):
+    (tmp_path / "tides.json").write_text(json.dumps(LINES, indent=1), encoding="utf-8")
+    with pytest.raises(InputError, match=r"tides\.json line 1: not a JSON object .*jq -c"):
+        collections.load(tmp_path / "tides.json", cache=cache)

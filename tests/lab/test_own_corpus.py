@@ -184,13 +184,15 @@ def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, cap
 def test_a_record_and_json_lines_are_told_apart(tmp_path):
     (tmp_path / "lines.json").write_text(json.dumps({"text": "x"}))
     (tmp_path / "record.json").write_text(json.dumps({"checksum": "x"}, indent=1))
-    found = [lab.search.names_record(str(tmp_path / name)) for name in ("lines.json", "record.json", "none.json")]
-    assert found == [False, True, True]
+    (tmp_path / "own.json").write_text(json.dumps({"text": "x"}, indent=1))  # no collection either, but nothing to remove
+    names = ("lines.json", "record.json", "own.json", "none.json")
+    assert [lab.search.names_record(str(tmp_path / name)) for name in names] == [False, True, False, True]
 
 
 def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
     keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
-    with pytest.raises(InputError, match=r"passages to write questions about, too few .* judged already"):
+    said = r"passages? to write questions about, too few .* judged already.* Take a larger scale: at this one 20 passages"
+    with pytest.raises(InputError, match=said):
         lab.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
     assert cache.built == []
 

@@ -95,6 +95,8 @@ def test_the_command_names_what_cannot_be_decided_and_what_to_run(capsys):
     assert ", 0 s," not in said  # a run whose cost no record knows is not free
 
 
-@pytest.mark.parametrize("options", [["--hours", "0"], ["--hours", "-3"], ["--hours", "8", "--scale", "smoke"]])
-def test_hours_that_are_none_and_smoke_records_are_refused(options, capsys):
-    assert main(["plan", *options]) == 1 and "error: plan" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "place"), [("0", "--hours"), ("-3", "--hours"), ("inf", "--hours"), ("nan", "--hours"), ("8 --scale smoke", "plan")]
+)
+def test_hours_that_are_none_and_smoke_records_are_refused(options, place, capsys):
+    assert main(["plan", "--hours", *options.split()]) == 1 and f"error: {place}: " in capsys.readouterr().err
