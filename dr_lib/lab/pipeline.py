@@ -211,10 +211,11 @@ class Pipeline:
         if recipe.retriever:
             return retrieval.given(recipe.retriever)
         if recipe.final == "pretrained":
-            learned, compared = recipe.objective.params, {}
-            if "normalise" in learned:  # a contrastive method has trained its vectors for one comparison
+            learned, compared, pooling = recipe.objective.params, {}, recipe.pooling
+            if "normalise" in learned:  # a contrastive method has trained its vectors, the states of [CLS], for one comparison
                 compared = {"normalise": learned["normalise"], "projection": learned.get("projection") or None}
-            options = {"layout": recipe.layout, "pooling": recipe.pooling, "seed": recipe.seed}
+                pooling = "cls"
+            options = {"layout": recipe.layout, "pooling": pooling, "seed": recipe.seed}
             return training.untuned(self.start, training=recipe.finetuning.model_copy(update=compared), **options)
         return getattr(self, "retriever2" if recipe.final == "reranker" else recipe.final)
 

