@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import regex
-from sklearn.feature_extraction.text import CountVectorizer
+from scipy import sparse
 
 from dr_lib.errors import InputError
 
@@ -64,14 +64,16 @@ def nearest_questions(questions: Sequence[str], pool: Sequence[str]) -> NearestQ
     numbers = {word: number for number, word in enumerate(dict.fromkeys(word for words in split for word in words))}
     texts = np.full((len(split), lengths.max()), -1, np.int32)
     texts[np.arange(texts.shape[1]) < lengths[:, None]] = [numbers[word] for words in split for word in words]
-    # The second time that a word stands in a text it is a word of its own: shared words are then a product of 0 and 1.
-    counter = CountVectorizer(analyzer=numbered_words, binary=True, dtype=np.int32)
-    of_pool = counter.fit_transform(pool).T.tocsr() if len(numbers) else None
+    # Which texts have each word: `[words, texts]`, 1 where one has it, as often as it may.
+    place = np.repeat(np.arange(len(split)), lengths)
+    holds = sparse.csr_matrix((np.ones(len(place), np.int32), (texts[texts >= 0], place)), shape=(len(numbers), len(split)))
+    holds.data[:] = 1
     nearest = []
     for question in questions:
         words = np.array([numbers.get(word, len(numbers)) for word in words_of(question)], np.int64)
-        shared = np.zeros(len(split), int) if of_pool is None else (counter.transform([question]) @ of_pool).toarray()[0]
-        bounds = np.maximum(lengths, len(words)) - shared
+        # Each word of the longer text costs 1 but for those that both have: no text is nearer than its bound.
+        shared = np.asarray(holds[words[words < len(numbers)]].sum(axis=0), np.int64)[0]
+        bounds = np.maximum(lengths, len(words)) - np.minimum(shared, lengths)
         best, where, bound = np.iinfo(np.int64).max, -1, int(bounds.min())
         while bound < best:
             rows = np.flatnonzero(bounds == bound)
@@ -146,18 +148,3 @@ def words_of(text: str) -> list[str]:
         ['what', 's', 'new']
     """
     return WORD.findall(unicodedata.normalize("NFD", text).lower())
-
-
-def numbered_words(text: str) -> list[tuple[str, int]]:
-    """The words of a question, each with the number of times that it stood before.
-
-    Example:
-        >>> numbered_words("the more the better")
-        [('the', 0), ('more', 0), ('the', 1), ('better', 0)]
-    """
-    before: Counter = Counter()
-    keys = []
-    for word in words_of(text):
-        keys.append((word, before[word]))
-        before[word] += 1
-    return keys
