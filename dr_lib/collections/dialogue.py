@@ -51,7 +51,6 @@ class CandidateSet:
 
     Attributes:
         name: the set's name.
-        query_ids: one id per context, "0", "1", ... in file order.
         contexts: one text a context, its turns joined, oldest first.
         texts: the distinct candidates of all contexts.
         candidates: `[contexts, most]` int64, rows of `texts`; -1 fills up a context with fewer.
@@ -64,7 +63,6 @@ class CandidateSet:
     """
 
     name: str
-    query_ids: list[str]
     contexts: list[str]
     texts: list[str]
     candidates: np.ndarray
@@ -98,7 +96,7 @@ class CandidateSet:
         table = np.full((len(candidates), max(map(len, candidates))), -1, np.int64)
         for place, line in enumerate(candidates):
             table[place, : len(line)] = line
-        return cls(name, [str(row) for row in range(len(table))], contexts, list(rows), table, np.array(correct))
+        return cls(name, contexts, list(rows), table, np.array(correct))
 
 
 def load_candidates(folder: str | Path, split: str = "dev", *, limit: int | None = None) -> CandidateSet:

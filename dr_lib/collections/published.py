@@ -94,7 +94,8 @@ def _passages(dataset: Any) -> Iterator[Passage]:
 def _queries(names: list[str]) -> Iterator[tuple[str, Query]]:
     """Queries of all splits, each once; one id with two texts would mix up judgements and is refused."""
     seen: dict[str, int] = {}
-    for where, row in chain.from_iterable(_rows(name, _asked) for name in names):
+    asked = (_rows(name, lambda own: own.queries_iter()) for name in names if ir_datasets.load(name).has_queries())
+    for where, row in chain.from_iterable(asked):
         text = row.default_text()
         if row.query_id not in seen:
             seen[row.query_id] = hash(text)
@@ -102,10 +103,6 @@ def _queries(names: list[str]) -> Iterator[tuple[str, Query]]:
         elif seen[row.query_id] != hash(text):
             problem = f"query id {row.query_id!r} has another text here than in an earlier split"
             raise InputError(problem, where=where, fix="Load this id alone.")
-
-
-def _asked(dataset: Any) -> Iterable[Any]:
-    return dataset.queries_iter() if dataset.has_queries() else ()
 
 
 def _judgements(dataset: Any) -> Iterator[Judgement]:

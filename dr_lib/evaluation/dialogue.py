@@ -103,7 +103,7 @@ def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[
 def save_ranks(dialogues: CandidateSet, scores: np.ndarray, folder: Path) -> None:
     """`scores.json`: "R@1" and "MRR" of every context, by the scores `[contexts, most]` of its candidates."""
     ranks = rank_candidates(scores, dialogues.candidates, dialogues.correct)
-    Scores(dialogues.query_ids, {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
+    Scores([str(row) for row in range(len(ranks))], {"R@1": ranks == 1, "MRR": 1 / ranks}).save(folder / "scores.json")
 
 
 def rank_candidates(scores: np.ndarray, candidates: np.ndarray, correct: np.ndarray) -> np.ndarray:

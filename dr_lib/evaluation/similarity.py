@@ -60,7 +60,8 @@ def passage_similarities(
         if relevant.any() and not relevant.all():
             vectors = (queries[place], vectors_at(passages, rows[relevant]), vectors_at(passages, rows[~relevant]))
             # Cosines: lengths are part of some retrievers' similarity, and rows of one figure need one unit.
-            asked, near, far = (unit_length(np.asarray(part, np.float64)) for part in vectors)
+            wide = (np.asarray(part, np.float64) for part in vectors)
+            asked, near, far = (one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-12) for one in wide)
             with_query, with_negatives = near @ asked, near @ far.T
             kept.append(query)
             values.append([f(part) for part in (with_query, with_negatives) for f in (np.mean, np.median)])
@@ -69,11 +70,6 @@ def passage_similarities(
         raise InputError(problem, where="similarity", fix="Look deeper.")
     names = [f"{kind} {how}" for kind in (POSITIVE_QUERY, POSITIVE_NEGATIVE) for how in ("mean", "median")]
     return Scores(kept, dict(zip(names, np.array(values).T, strict=True)))
-
-
-def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Vectors `[..., hidden]` divided by their lengths; a zero vector stays one."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 @stage()

@@ -16,6 +16,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from dr_lib.training import distinct_rows, group_examples, text_hash
 
 PAIRS = (("context", "response"), ("title", "body"), ("question", "passage"), ("query", "passage"))
 FORMATS = "question with positive_ctxs, question with ctxs, or one of " + ", ".join(f"{a}/{b}" for a, b in PAIRS)
-CHUNK = 1 << 20
+CHUNK = 256  # lines that are read at a time, or as many as an item has so far
 LONGEST = 1 << 27  # characters of one item of an array; what is longer is taken for a missing bracket
 SPACE = re.compile(r"[\s,]*")
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -226,7 +227,7 @@ def _array_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iter
         except (ValueError, RecursionError) as error:
             # Mostly the item only goes on in lines not read yet: read as much again, so that no text is tried often.
             cut = isinstance(error, json.JSONDecodeError) and len(text) - place < LONGEST
-            if more := _next_lines(lines, max(CHUNK, len(text) - place)) if cut else "":
+            if more := "".join(f"\n{one}" for one in islice(lines, max(CHUNK, text.count("\n", place)))) if cut else "":
                 text, place = text[place:] + more, 0
                 continue
             problem = "the file ends inside the array" if place == len(text) else f"not JSON ({error})"
@@ -234,17 +235,6 @@ def _array_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iter
             raise InputError(problem, where=f"{path} line {at}", fix="Copy the file again, or mend it.") from None
         yield f"{path} line {line}", item
         line, place = line + text.count("\n", place, end), end
-
-
-def _next_lines(lines: Iterator[str], size: int) -> str:
-    """The next lines, each with the end of the line before, as far as needed for so many characters."""
-    parts: list[str] = []
-    for line in lines:
-        parts.append("\n" + line)
-        size -= len(parts[-1])
-        if size <= 0:
-            break
-    return "".join(parts)
 
 
 def _parse(raw: Any, path: Path, where: str) -> PairRow:

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from dr_lib.models.bert import attention_bias, first_states, read_pretrained
+from dr_lib.models.bert import attention_bias, first_states, is_head, read_pretrained
 from dr_lib.models.text_model import TextModel
 from dr_lib.settings import Settings
 from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore, shortened
@@ -46,12 +46,11 @@ class CrossEncoder(TextModel):
     def load_encoder(cls, name_or_path: str | Path, *, is_saved: bool, **options: Any) -> PreTrainedModel:
         """A checkpoint with a head of one logit; a fresh one where it was not saved as a cross-encoder."""
 
-        def is_head(model: PreTrainedModel, name: str) -> bool:
+        def fresh(model: PreTrainedModel, name: str) -> bool:
             """The head, and BERT's pooler below it, which a checkpoint without a ranking head may lack."""
-            inside = f"{model.base_model_prefix}."
-            return not is_saved and (not name.startswith(inside) or name.startswith(f"{inside}pooler."))
+            return not is_saved and (is_head(model, name) or ".pooler." in name)
 
-        return read_pretrained(AutoModelForSequenceClassification, name_or_path, fresh=is_head, num_labels=1, **options)
+        return read_pretrained(AutoModelForSequenceClassification, name_or_path, fresh=fresh, num_labels=1, **options)
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """Scores `[pairs]` float32 of pairs from `QueryPassagePairs`: logits, higher for a better passage."""

@@ -67,7 +67,13 @@ class Contrastive(Objective):
     def batches(cls, settings: ContrastiveSettings, source: Source) -> Callable[[int], RetrievalBatch]:
         """Queries, each with its passage and `negatives` others, of the one material that the settings name."""
         (name,) = settings.materials()
-        return pair_batches(source, source.materials[name], settings.batch_pairs, settings.negatives).batch
+        *stores, examples = stored_pairs(source, source.materials[name])
+        layout, count = source.layout, 1 + settings.negatives
+        # Counted at full length: the number of pairs decides the loss, so it must not depend on how long texts happen to be.
+        longest = layout.query_length + count * layout.passage_length
+        pairs = pairs_at_once(settings.batch_pairs, source.tokens_per_batch, longest, len(examples))
+        sizes = {"batch_queries": pairs, "passages_per_query": count}
+        return RetrievalBatches(*stores, examples, **sizes, layout=layout, seed=source.seed).batch
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Loss over the pairs of all processes, and the share of queries whose own passage scores highest."""
@@ -109,32 +115,6 @@ def stored_pairs(source: Source, folder: Path) -> tuple[TokenStore, TokenStore, 
         problem = f"its pairs count {examples.passages} passages, and {len(store)} are there"
         raise InputError(problem, where=folder, fix="Make the pairs of the passages that are pre-trained on.")
     return TokenStore.open(folder / "queries"), store, examples
-
-
-def pair_batches(source: Source, folder: Path, batch_pairs: int | None, negatives: int) -> RetrievalBatches:
-    """Batches of a material of pairs.
-
-    Args:
-        source: lengths, token budget and seed.
-        folder: as `stored_pairs` takes it.
-        batch_pairs: queries per batch, None for what fills the budget.
-        negatives: hard negatives beside each positive; a query that has fewer gets random passages.
-
-    Raises:
-        InputError: too few pairs for a batch, or pairs that are made of other passages than those of the store.
-    """
-    *stores, examples = stored_pairs(source, folder)
-    layout, budget = source.layout, source.tokens_per_batch
-    # Counted at full length: the number of pairs decides the loss, so it must not depend on how long texts happen to be.
-    longest = layout.query_length + (1 + negatives) * layout.passage_length
-    return RetrievalBatches(
-        *stores,
-        examples,
-        batch_queries=pairs_at_once(batch_pairs, budget, longest, len(examples)),
-        passages_per_query=1 + negatives,
-        layout=layout,
-        seed=source.seed,
-    )
 
 
 def pairs_at_once(wanted: int | None, budget: int, tokens: int, available: int) -> int:

@@ -126,27 +126,21 @@ def resume(
     Raises:
         InputError: it was made with other settings or another model.
     """
-    place, state = newest_checkpoint(folder)
-    if place is None:
-        return {}, {}
-    _check_matches(place, state, settings, module)
-    saved = load_file(place / MODEL)
-    with torch.no_grad():
-        for name, tensor in module_tensors(module).items():
-            tensor.copy_(saved[name])
-    load_optimizer_tensors(optimizer, trained_parameters(module), load_file(place / OPTIMIZER))
-    return state["progress"], load_file(place / BEST) if BEST in state["files"] else {}
-
-
-def newest_checkpoint(folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """Place and state of the newest sound checkpoint, with a warning for each damaged one passed over; None, empty if none."""
-    for path in reversed(checkpoint_folders(folder)):
+    for place in reversed(checkpoint_folders(folder)):
         try:
-            return path, read_state(path)
+            state = read_state(place)
         except InputError as error:
             message = f"damaged checkpoint passed over, training goes on from an earlier one: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return None, {}
+            continue
+        _check_matches(place, state, settings, module)
+        saved = load_file(place / MODEL)
+        with torch.no_grad():
+            for name, tensor in module_tensors(module).items():
+                tensor.copy_(saved[name])
+        load_optimizer_tensors(optimizer, trained_parameters(module), load_file(place / OPTIMIZER))
+        return state["progress"], load_file(place / BEST) if BEST in state["files"] else {}
+    return {}, {}
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
