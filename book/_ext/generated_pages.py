@@ -41,9 +41,9 @@ from dr_lib.report import (
     recorded_collections,
     scientific,
     table,
+    title_of,
     verdict_badge,
 )
-from dr_lib.report.comparison import title_of
 from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
@@ -464,10 +464,10 @@ def base_page() -> str:
         for part in record["text"]
     ]
     facts = [
-        ["layers x hidden", f"{recipe['layers']} x {recipe['hidden']}"],
+        ["layers, hidden units", f"{recipe['layers']}, {recipe['hidden']}"],
         ["WordPiece pieces", recipe["vocabulary"]],
         ["training steps", recipe["training"]["steps"]],
-        ["padded tokens a step", recipe["training"]["tokens_per_batch"]],
+        ["padded tokens per step", recipe["training"]["tokens_per_batch"]],
         ["peak learning rate", scientific(recipe["training"]["learning_rate"])],
         ["mask rate", f"{recipe['objective']['params']['rate']:g}"],
         ["precision", training["precision"]],
@@ -491,7 +491,7 @@ def base_page() -> str:
         f" `notebooks/scales/{recipe['name']}.yaml`. It is also the frozen generator that replaces tokens for SimLM."
         " Where nothing is left out, the model has read the whole text, including the passages of test documents, but never a"
         " query.",
-        table(["", ""], words, caption="How it was made."),
+        table(["property", "value"], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),

@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.places import project_root
+from dr_lib.report import data_named
 
 GROWTH = project_root() / "book" / "practice" / "measured" / "growth.json"
 STEPS = ("tokenise", "count n-grams", "BM25: index", "BM25: search", "encode", "exact search")
@@ -40,7 +41,7 @@ def shown(value: float | str, what: str = "") -> str:
         ('1,230,000', '0.0123', '12', '2.5 GB', '40.5 bytes')
     """
     if isinstance(value, str):
-        return value
+        return data_named(value)  # the processor, or a collection
     if what.startswith("bytes"):
         unit, size = next((one for one in UNITS if value >= one[1]), ("bytes", 1.0))
         return f"{shown(value / size)} {unit}"

@@ -164,7 +164,7 @@ def example(sources: Sources, row: int) -> str:
         "uniform: single tokens at random, 15 % (BERT)": (masking.uniform(batch, 0.15, source), None),
         "whole_word: whole words at random, 30 % (encoders)": (masking.whole_word(batch, 0.3, source), None),
         "superset: an encoder's 30 % and more, 50 % in all (SimLM's decoder)": (superset, encoder),
-        "importance: the words that say most, 50 % (CDMAE's decoder)": (important, None),
+        "importance: the words of highest importance, 50 % (CDMAE's decoder)": (important, None),
         "keyword: drawn by 1 / count, 50 % (MASTER's decoder)": (masking.keyword(batch, weights, 0.5, source), None),
         "complementary: what the encoder sees (another decoder of MASTER)": (complement, encoder),
         "per_row: the row of the tenth token, 50 % (RetroMAE's decoder)": (row_of_tenth, None),

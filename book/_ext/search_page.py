@@ -36,7 +36,7 @@ from dr_lib.collections import Collection, judged_rows
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, stage
 from dr_lib.models import DenseEncoder, DenseSettings
-from dr_lib.report import table
+from dr_lib.report import data_named, table
 from dr_lib.retrieval import Bm25, encode, encode_queries
 from dr_lib.retrieval.bm25 import WORD
 from dr_lib.tokens import TokenStore, load_tokenizer
@@ -350,7 +350,7 @@ def systems_table(collection: Collection, systems: Sequence[System], folders: Ma
         here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
         rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"] + sizes["base-words"]])
     asked = f"{len(systems[0].ranks):,} test questions" if len(systems[0].ranks) else "no judged questions"
-    caption = f"{MEASURE} in percent on {collection.name} ({len(collection.passages):,} passages, {asked})."
+    caption = f"{MEASURE} in percent on {data_named(collection.name)} ({len(collection.passages):,} passages, {asked})."
     columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]
     return table(columns, rows, caption=caption)
 

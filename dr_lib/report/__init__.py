@@ -1,6 +1,6 @@
 """From records to what people see: tables, figures and models with their cards, readable in light and dark, without network."""
 
-from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice
+from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice, title_of
 from dr_lib.report.export import card, export, export_run
 from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, named, named_in, show, tick, training_curves
 from dr_lib.report.findings import Advice, advice, next_steps

@@ -49,6 +49,7 @@ NAMES = {
 """What a page calls a method in place of its code word."""
 OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
 OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
+OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
 """The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",

@@ -36,7 +36,7 @@ DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med"
 DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL (sample)"}
 DATA |= {"dbpedia-mini": "DBpedia-Entity (sample)", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
 DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "SGD", "msmarco-passage": "MS MARCO"}
-DATA |= {"glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
+DATA |= {"made tokens": "sequences of tokens", "glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
 """What a page calls a collection in place of the name that it is loaded by."""
 
 
@@ -173,9 +173,11 @@ def _cell(value: Cell, digits: int) -> str:
         return '<td class="empty">&ndash;</td>'
     if isinstance(value, Markup):
         return f'<td class="number">{minus(value.html)}</td>' if value.number else f"<td>{value.html}</td>"
-    if isinstance(value, bool | str):
-        return f"<td>{soft(str(value))}</td>"
-    return f'<td class="number">{minus(f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}")}</td>'
+    if isinstance(value, bool):
+        return f"<td>{'yes' if value else 'no'}</td>"
+    if isinstance(value, str):
+        return f"<td>{soft(value)}</td>"
+    return f'<td class="number">{minus(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}")}</td>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1) -> HTML:

@@ -43,10 +43,11 @@ def test_the_question_stands_before_every_result_of_its_page(page):
 
 def test_places_are_those_of_the_papers_values():
     html = prediction_html(PRINTED)
-    assert re.findall(r"<li([^>]*)><strong>(\w+)", html) == [(' data-paper="1"', "SimLM"), (' data-paper="2"', "MLM")]
-    assert "SimLM <strong>38.0</strong>, MLM <strong>36.7</strong>" in html and "highest first" in html
+    assert re.findall(r"<li([^>]*)><strong>([^<]+?)<", html) == [(' data-paper="1"', "SimLM"), (' data-paper="2"', "masked LM")]
+    assert "SimLM <strong>38.0</strong>, masked LM <strong>36.7</strong>" in html and "highest first" in html
     turned = prediction_html(PRINTED | {"lowest": True})
-    assert "MLM <strong>36.7</strong>, SimLM <strong>38.0</strong>" in turned and re.search(r'data-paper="1"><strong>MLM', turned)
+    assert "masked LM <strong>36.7</strong>, SimLM <strong>38.0</strong>" in turned
+    assert re.search(r'data-paper="1"><strong>masked LM', turned)
     assert "&lt;b&gt;" in html and "a &amp; b" in html and "\n" not in html
 
 
@@ -85,7 +86,7 @@ def test_the_result_waits_for_an_answer_by_keyboard_and_is_there_on_paper(page, 
         browser.press("Tab")
         browser.press("Enter")
         said = browser.run("document.activeElement.textContent")
-        assert said == "You chose MLM: 2nd of 2 in the paper." and browser.run(SHOWN)
+        assert said == "You chose masked LM: 2nd of 2 in the paper." and browser.run(SHOWN)
         browser.visit(page)
         assert browser.run(SHOWN), "who has answered is not asked again"
         assert browser.complaints == []

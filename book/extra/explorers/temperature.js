@@ -35,7 +35,7 @@ const BARS = 8;
 function temperaturePage(place, { cosines, queries, passages }) {
   const state = { query: 0 };
   const list = element("ol", { class: "bars" }), facts = element("p", { class: "facts", role: "status" });
-  const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+  const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}\u00a0%`;
 
   function redraw() {
     const batch = temperature.batch(cosines, state.size), own = Math.min(state.query, state.size - 1), row = batch[own];

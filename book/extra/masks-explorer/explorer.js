@@ -191,7 +191,7 @@ function slider(state, redraw, { key, label, least, most, step, spelled }) {
   return { field, input, tell };
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 
 /* One word: its pieces side by side, each marked as the masks say, and a line below that is the longer the higher its value. */
 function wordElement(word, decoder, encoder, share, note, current) {
@@ -293,7 +293,7 @@ function explore(place, tables) {
     const others = { superset: key("hidden encoder", "from the encoder too"), complementary: key("encoder", "hidden from the encoder") };
     const other = others[state.strategy];
     const keys = other ? [key("hidden", "hidden from the decoder"), other] : [key("hidden", "hidden")];
-    return [...keys, element("span", { class: "key" }, `The line below a word is the longer, the higher its ${told}.`)];
+    return [...keys, element("span", { class: "key" }, `The higher the ${told} of a word, the longer the line below it.`)];
   }
 
   place.append(
