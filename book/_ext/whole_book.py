@@ -14,6 +14,9 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from dr_lib.report.tables import per_cent
+from dr_lib.training import machine
+
+NUMBERING = {"sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"}  # say nothing of reading in parallel
 
 
 def names(env: BuildEnvironment) -> str:
@@ -48,8 +51,16 @@ def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[st
         context["body"] = unbroken(body).replace('<div role="list" class="citation-list">', '<div class="citation-list">')
 
 
+def on_all_cores(app: Sphinx) -> None:
+    """Read and write pages on all processor cores, for which jupyter-book has no option."""
+    app.parallel = machine.allowed_cores()
+    for name in NUMBERING & app.extensions.keys():  # they act on the contents, in the first process
+        app.extensions[name].parallel_read_safe = True
+
+
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect both."""
+    """Connect all three."""
+    app.connect("builder-inited", on_all_cores)
     app.connect("env-updated", pages_to_write)
     app.connect("html-page-context", without_a_false_role)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
