@@ -161,7 +161,6 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, 
         (["search", collection, "masks", "--model", scorer], "searches nothing by itself"),
         (["search", collection, "masks", "--model", here / "tiny"], "no folder with modules.json, dense.json"),
         (["search", here / "gone.json", "masks"], "gone.json: no record"),
-        (["search", here / "gone", "masks", "-k", "0"], "k is 0"),
         (["export", "--study", "tests/none", "--to", here / "e"], "tests/none at laptop"),
         (["export", run[2], "--to", here / "file" / "e"], "file"),
     ):
