@@ -190,6 +190,7 @@ def try_folder(options: argparse.Namespace) -> int:
     started = time.monotonic()  # what follows may take half a minute on a busy machine
     if sys.stderr.isatty():
         print(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
+    os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
     from dr_lib import report
     from dr_lib.lab import StudyError
     from dr_lib.lab.search import check_queries

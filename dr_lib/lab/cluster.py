@@ -16,10 +16,8 @@ from dr_lib.lab.records import TRAINED
 from dr_lib.stages import Cache
 
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
-COUNTED = ("base", *TRAINED, "vectors", "reranked", "teacher_scores", "candidate_scores")
-COUNTED += ("question_generator", "continuation_model", "questions", "continuations")
-"""Kinds of stages whose cost is in operations."""
-ON_GPU = (*COUNTED, "given_vectors", "dialogue", "cross_encoded_dialogue", "nlu")
+ON_GPU = ("base", *TRAINED, "vectors", "given_vectors", "reranked", "teacher_scores", "candidate_scores", "nlu", "dialogue")
+ON_GPU += ("cross_encoded_dialogue", "question_generator", "continuation_model", "questions", "continuations")
 """Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score or write."""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 

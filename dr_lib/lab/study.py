@@ -20,7 +20,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab.base import open_sample
-from dr_lib.lab.cluster import COUNTED, TURNS, Cluster
+from dr_lib.lab.cluster import TURNS, Cluster
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import Recipe
 from dr_lib.lab.records import TRAINED, Record, commit, grouped, live_folder, load_records, training_log
@@ -300,7 +300,7 @@ class Study:
 
 def outlook(ends: Iterable[Stage], cache: Cache) -> str:
     """What is to be trained, encoded and written for some stages, and how long it takes; empty where nothing of this is left."""
-    missing = [one for one in cache.missing(ends) if one.kind in COUNTED]
+    missing = [one for one in cache.missing(ends) if one.cost]
     work = dict.fromkeys(WORK.get(one.kind, one.kind.replace("_", " ")) for one in missing)
     operations = sum(one.cost for one in missing)
     times = ", ".join(f"{spell_seconds(operations / speed)} on {name}" for name, speed in SPEEDS.items())
