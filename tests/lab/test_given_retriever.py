@@ -64,7 +64,7 @@ def test_a_collection_with_test_queries_alone_will_do(own_recipe, folder, cache,
     for split in ("train", "dev"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
     given, options = own_recipe.with_(retriever=str(folder)), {"cache": cache, "records": tmp_path / "r", "progress": False}
-    found = zero_shot({"given": given}, {"tiny": str(tmp_path / "tiny")}, bm25=False, scale="laptop", **options).runs()
+    found = zero_shot({"given": given}, {"tiny": str(tmp_path / "tiny")}, bm25=False, scale="laptop", **options).by_collection()
     assert [record.label for record in found["tiny"]["given"]] == ["given"]
 
 
