@@ -34,7 +34,6 @@ from typing import Any
 
 import ir_measures
 import numpy as np
-from datasets import Dataset
 from ir_measures import AP, RR, P, R, Rprec, Success, nDCG
 
 from dr_lib.collections import Collection, rows_of
@@ -248,10 +247,11 @@ def evaluate_split(
         queries = collection.queries(split)
         known = dict(zip(queries["id"][:], queries["answers"][:], strict=True))
         answers = [known.get(query, []) for query in ranking.query_ids]
-        answered = answer_accuracy(ranking, collection.passages, answers, cuts)
+        found = holds_answer(ranking.rows[:, : max(cuts)], collection.passages, answers)
+        found = np.append(found, np.zeros_like(found[:1]), axis=0)  # of a judged query that the run lacks
         places = {query: place for place, query in enumerate(ranking.query_ids)}
-        rows = np.array([places.get(query, len(places)) for query in judged])
-        values |= {name: np.append(column, np.float32(0))[rows] for name, column in answered.values.items()}
+        rows = [places.get(query, -1) for query in judged]
+        values |= {f"accuracy@{cut}": found[rows, :cut].any(axis=1) for cut in cuts}
     return Scores(list(judged), {name: values[name] for name in measures})
 
 
@@ -264,30 +264,6 @@ def check_measures(measures: Sequence[str], collection: Collection, split: str) 
             problem = f"{name} needs answers, and no query of split {split!r} has one"
             fix = 'Measure by judgements, such as "R@20" or "Success@20".'
             raise InputError(problem, where=f"collection {collection.name}", fix=fix)
-
-
-def answer_accuracy(
-    ranking: Ranking, passages: Dataset, answers: Sequence[Sequence[str]], ks: Sequence[int] = (5, 20, 100)
-) -> Scores:
-    """Top-k answer accuracy of each query; one without answers scores 0.
-
-    Args:
-        ranking: rows of the collection, best first.
-        passages: the collection, with the column `text`.
-        answers: the accepted answers of each query, in the ranking's order.
-        ks: cuts, each at least 1.
-
-    Returns:
-        For each k the measure "accuracy@k", 0 or 1 per query.
-
-    Example:
-        >>> passages = Dataset.from_dict({"text": ["In Paris, of course.", "Parish life."]})
-        >>> ranking = Ranking(["q"], np.array([[1, 0]]), np.array([[2.0, 1.0]]))
-        >>> answer_accuracy(ranking, passages, [["PARIS"]], ks=(1, 2)).values
-        {'accuracy@1': array([0.], dtype=float32), 'accuracy@2': array([1.], dtype=float32)}
-    """
-    found = holds_answer(ranking.rows[:, : max(ks)], passages, answers)
-    return Scores(ranking.query_ids, {f"accuracy@{k}": found[:, :k].any(axis=1) for k in ks})
 
 
 def check_depth(ranking: Ranking, most: int, passages: int) -> None:

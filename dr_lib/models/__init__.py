@@ -2,7 +2,6 @@
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
-    LmHead,
     check_tokenizer,
     embed,
     encode_by_length,
