@@ -103,6 +103,10 @@ class Record(Settings):
                 raise ValueError(f"mean of {measure} is not that of its queries")
         return self
 
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {value:.4g}" for name, value in [*self.means.items()][:3])
+        return f"Record({self.study}, {self.label!r}, seed {self.seed}, {self.scale}: {means})"
+
     @property
     def file_name(self) -> str:
         """Study, label, seed and the first digits of the evaluation's key."""

@@ -41,6 +41,12 @@ class Advice(NamedTuple):
     label: str | None
     text: HTML
 
+    def __repr__(self) -> str:
+        return self.plain
+
+    def _repr_html_(self) -> str:
+        return self.text.data
+
     @property
     def plain(self) -> str:
         """The text for a terminal."""

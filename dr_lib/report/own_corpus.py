@@ -18,6 +18,7 @@ from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import write_text
+from dr_lib.models import find_encoder
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.figures import FUSED, named
@@ -155,7 +156,9 @@ class Compared(lab.Compared):
             k: passages of each system.
         """
         shown = filter(None, (self.best_of([*self.given]), self.best_of(self.trained)))
-        dense = {named(label): lab.models_of(self.runs[label][0]) for label in shown}
+        # A record holds no path, so an encoder that was given as a folder is opened by what was given.
+        dense = {one: lab.models_of(self.runs[one][0]) if one in self.trained else find_encoder(self.given[one]) for one in shown}
+        dense = {named(label): models for label, models in dense.items()}
         asked = list(questions) or self.searched.queries(self.recipe.evaluation.split)["text"][:2]
         return [search_table(one) for one in lab.open_searcher(self.searched, dense=dense).search(asked, k)]
 

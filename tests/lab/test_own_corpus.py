@@ -202,10 +202,10 @@ def test_the_lines_of_the_quickstart_run(own_recipe, tmp_path, monkeypatch, tiny
     monkeypatch.setattr(places, "scale_file", lambda name: tmp_path / "mini.yaml")
     monkeypatch.chdir(tmp_path)
     settings = DenseSettings(passage_length=32, query_length=16)
-    DenseEncoder(tiny_bert().bert, settings, tiny_tokenizer).save(tmp_path / "model")
+    DenseEncoder(tiny_bert().bert, settings, tiny_tokenizer).save(tmp_path / "elsewhere" / "model")
     text = (Path(__file__).parents[2] / "book" / "quickstart.md").read_text(encoding="utf-8")
     (lines,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "report.compare" in block)
-    exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "model"), {})
+    exec(lines.replace("path/to/folder", "tiny").replace("path/to/model", "elsewhere/model"), {})
     assert (tmp_path / "my-retriever" / "README.md").is_file() and (tmp_path / "compared.html").is_file()
 
 

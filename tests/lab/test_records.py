@@ -70,6 +70,10 @@ def test_a_record_comes_back_as_it_was_saved(tmp_path):
     assert loaded.query_ids == ["q1", "q2"]
 
 
+def test_a_record_names_itself_on_one_line():
+    assert repr(make_record()) == "Record(simlm/table08, '30% / 50%', seed 0, smoke: MRR@10 0.75)"
+
+
 def test_a_record_from_before_keys_held_the_code_loads(tmp_path):
     path = make_record().save(tmp_path)
     content = json.loads(path.read_text())

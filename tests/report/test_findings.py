@@ -34,6 +34,7 @@ def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
     assert found.mean == pytest.approx(means["a"].mean - means["BM25"].mean) and found.low < 0
     verdict = advice(some, "MRR@10", generated=False)
     assert verdict.label is None and "Not enough" in verdict.plain
+    assert repr(verdict) == verdict.plain and verdict._repr_html_() == verdict.text.data
 
 
 def test_one_query_gives_no_verdict(record):
