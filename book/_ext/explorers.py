@@ -17,7 +17,7 @@ from dr_lib import collections, tokens
 from dr_lib.collections import judged_rows
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Data, Record, open_checkpoint
-from dr_lib.report import paired, recorded
+from dr_lib.report import named, paired, recorded
 
 FOLDER = "extra/explorers"
 WRITTEN = ("test-sets-data.js", "temperature-data.js")
@@ -40,7 +40,7 @@ def write_explorers(to: Path) -> list[Path]:
 
 def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
     """Standard deviation over queries of the difference between two systems, in points, seeds averaged first."""
-    names = {"BM25": "BM25", **{key: NAMES[key] for key in ("none", "mlm", "simlm")}}
+    names = {key: named(key) for key in ("BM25", "none", "mlm", "simlm")}
     wanted = (("simlm", "none"), ("simlm", "mlm"), ("simlm", "BM25"))
     pairs = [(one, other) for one, other in wanted if one in runs and other in runs]
     found = []

@@ -108,7 +108,7 @@ def _bm25(passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], k
 
 def measured_table(found: Mapping[str, Any]) -> HTML:
     """Means over seeds, with the lowest and the highest."""
-    columns, rows = ["pre-training", "before", *[f"after {step}" for step in found["steps"][1:]], "worth of the vector"], []
+    columns, rows = ["pre-training", "before", *[f"after {step:,}" for step in found["steps"][1:]], "worth of the vector"], []
     for one in found["runs"]:
         spread = [
             f"{100 * np.mean(now):.1f} ({100 * min(now):.1f} to {100 * max(now):.1f})" for now in zip(*one["mrr"], strict=True)

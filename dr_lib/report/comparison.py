@@ -89,7 +89,8 @@ class Comparison:
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
-        unit = f"{self.measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+        measure = self.measure[:1].upper() + self.measure[1:]
+        unit = f"{measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
         about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
         parts = [tables.table(list(columns), rows, caption=about)] if len(columns) > 1 else []

@@ -64,13 +64,13 @@ function testSetsPage(place, { measure, pairs }) {
     });
     const zero = ["line", { class: "zero", x1: across(0), x2: across(0), y1: 0, y2: PICTURE.height - 20 }];
     const truth = ["line", { class: "truth", x1: across(state.difference), x2: across(state.difference), y1: 0, y2: PICTURE.height - 20 }];
-    const names = [["text", { x: across(0), y: PICTURE.height - 4 }, "0"]];
+    const names = [["text", { x: across(0), y: PICTURE.height - 4 }, "0"], ["text", { x: 105, y: PICTURE.height - 4 }, "difference, points"]];
     if (across(state.difference) - across(0) > 90) names.push(["text", { x: across(state.difference), y: PICTURE.height - 4 }, "true difference"]);
     const said = `${count("right")} of ${SETS} test sets find the difference, ${count("open")} leave it open, ${count("wrong")} find the opposite.`;
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
-    const needed = state.difference ? ` To find it in 80 %, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
-    facts.textContent = `${said} On average ${chance} % exclude zero.${needed} The smallest difference that ${state.queries.toLocaleString("en")} queries find in 80 % of cases: ${points(testSets.detectable(state.spread, state.queries))}.`;
+    const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
+    facts.textContent = `${said} On average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}.`;
   }
 
   const choices = pairs.map(({ name, spread }, i) => element("option", { value: i }, `${name} (standard deviation ${spread.toFixed(0)} points)`));
@@ -84,7 +84,7 @@ function testSetsPage(place, { measure, pairs }) {
   } }, `Draw ${SETS} other test sets`);
   place.append(
     element("div", { class: "controls" },
-      element("div", { class: "field" }, element("label", { for: "sets-pair" }, `Spread of ${measure}, query by query, as between`), pair),
+      element("div", { class: "field" }, element("label", { for: "sets-pair" }, `Differences in ${measure} from query to query, as between`), pair),
       sliderFor(state, redraw, { prefix: "sets", key: "difference", label: "True difference", least: 0, most: 10, step: 0.25, start: 1, spelled: points }),
       sliderFor(state, redraw, { prefix: "sets", key: "queries", label: "Queries in a test set", least: 5, most: 15, step: 0.5, start: 9,
         number: (power) => Math.round(2 ** power), spelled: (queries) => queries.toLocaleString("en") }),

@@ -71,7 +71,7 @@ function pretrainPage(place, data) {
       element("h2", {}, "MRR@10 of the judged queries"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
         { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width }));
-    const last = (points) => points.at(-1)?.[1].toFixed(2);
+    const last = (points) => points.at(-1)?.[1].toFixed(2).replace("-", "\u2212");
     const worth = state.bottleneck ? ` What the vector is worth to the decoder: ${last(run.worth)} nats.` : "";
     const speed = model.steps && spent ? ` ${(1000 * model.steps / spent).toFixed(0)} steps a second on this machine.` : "";
     facts.textContent = `Step ${model.steps}.${run.encoder.length ? ` Loss ${last(run.encoder)} nats${run.decoder.length ? `, of the decoder ${last(run.decoder)} nats` : ""}.` : ""} MRR@10 ${percent(measured.mrr)}.${worth}${speed}`;
