@@ -5,6 +5,7 @@ one in between neither. Page: ideas/passage-centric.
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from scipy.special import expit, softmax
 from dr_lib.collections import Collection, query_text, read_records
 from dr_lib.errors import InputError
 from dr_lib.files import write_json
-from dr_lib.materials.texts import Counts, Texts
+from dr_lib.materials.texts import Texts, distinct
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
@@ -127,10 +128,10 @@ def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: flo
 @stage()
 def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str) -> None:
     """The queries of a file as `Texts` about no passage, empty and repeated ones left out; `counts.json`."""
-    counts = Counts()
-    kept = counts.clean([text for _, text in read_records(file, query_text)])
+    counts: Counter = Counter()
+    kept = distinct([text for _, text in read_records(file, query_text)], counts)
     Texts.write(folder, [[kept]], load_tokenizer(tokenizer))
-    write_json(folder / "counts.json", {"read": counts.drawn, "empty": counts.empty, "repeated": counts.repeated})
+    write_json(folder / "counts.json", {"read": counts["drawn"], "empty": counts["empty"], "repeated": counts["repeated"]})
 
 
 @stage()

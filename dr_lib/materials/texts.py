@@ -5,6 +5,7 @@ passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are writte
 written is not written again. Page: ideas/generators.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -107,45 +108,26 @@ def text_tokens(folder: Path, texts: Path, tokenizer: Path | str) -> None:
     TokenStore.build(rows, words, folder / "store", columns=("text",))
 
 
-@dataclass
-class Counts:
-    """What became of the texts that were drawn.
+def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
+    """The texts of one passage without empty and repeated ones (case does not count), and what became of all.
 
-    Attributes:
-        passages: passages written about.
-        drawn: texts that the model wrote.
-        empty: of those, texts without a character.
-        repeated: of those, texts that their passage had already.
-        kept: what is left.
-        without: passages that are left without any text.
+    Args:
+        texts: as they were written.
+        counts: of the `passages` written about, the texts `drawn`, those that were `empty`, those `repeated` (their passage
+            had them already) and those `kept`, and the passages `without` any; these are added.
+
+    Example:
+        >>> counts = Counter()
+        >>> distinct(["Who?", " who? ", "", "why?"], counts), counts["repeated"], counts["empty"]
+        (['Who?', 'why?'], 1, 1)
     """
-
-    passages: int = 0
-    drawn: int = 0
-    empty: int = 0
-    repeated: int = 0
-    kept: int = 0
-    without: int = 0
-
-    def clean(self, texts: Sequence[str]) -> list[str]:
-        """The texts of one passage without empty and repeated ones (case does not count), and count them.
-
-        Example:
-            >>> counts = Counts()
-            >>> counts.clean(["Who?", " who? ", "", "why?"]), counts.repeated, counts.empty
-            (['Who?', 'why?'], 1, 1)
-        """
-        full = [text for text in map(str.strip, texts) if text]
-        distinct: dict[str, str] = {}
-        for text in full:
-            distinct.setdefault(text.casefold(), text)
-        self.passages += 1
-        self.drawn += len(texts)
-        self.empty += len(texts) - len(full)
-        self.repeated += len(full) - len(distinct)
-        self.kept += len(distinct)
-        self.without += not distinct
-        return list(distinct.values())
+    full = [text for text in map(str.strip, texts) if text]
+    kept: dict[str, str] = {}
+    for text in full:
+        kept.setdefault(text.casefold(), text)
+    dropped = {"empty": len(texts) - len(full), "repeated": len(full) - len(kept)}
+    counts.update(passages=1, drawn=len(texts), **dropped, kept=len(kept), without=int(not kept))
+    return list(kept.values())
 
 
 @dataclass(frozen=True)
@@ -195,10 +177,10 @@ def save_texts(folder: Path, write: PassageWriter, store: TokenStore, tokenizer:
         tokenizer: of the model that will read the texts.
         title: what is written, for the bar.
     """
-    counts, at_once = Counts(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // write.copies)
+    counts, at_once = Counter(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // write.copies)
     written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
-    Texts.write(folder, ([counts.clean(own) for own in block] for block in written), load_tokenizer(tokenizer))
-    write_json(folder / "counts.json", vars(counts))
+    Texts.write(folder, ([distinct(own, counts) for own in block] for block in written), load_tokenizer(tokenizer))
+    write_json(folder / "counts.json", counts)
 
 
 def ready(model: PreTrainedModel) -> PreTrainedModel:

@@ -1,6 +1,7 @@
 """Generated pairs as stages on a collection of forty passages: fewer questions are part of more."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from dr_lib import collections, materials, retrieval
 from dr_lib.collections import Collection
 from dr_lib.files import read_json, write_json
 from dr_lib.materials import Texts
-from dr_lib.materials.texts import Counts
+from dr_lib.materials.texts import distinct
 from dr_lib.models import DenseEncoder, save_masked_lm
 from dr_lib.stages import Cache, Data, Stage, stage
 from dr_lib.tokens import TokenStore, load_tokenizer, passage_tokens
@@ -71,10 +72,10 @@ def passages(collection, base) -> Stage:
 @stage()
 def written(folder: Path, collection: Collection, tokenizer: Path) -> None:
     """Three questions a passage, made of its own words."""
-    draw, counts = np.random.default_rng(0), Counts()
+    draw, counts = np.random.default_rng(0), Counter()
     asked = [[" ".join(draw.permutation(text.split())[:4]) for _ in range(3)] for text in collection.passages["text"]]
-    Texts.write(folder, [[counts.clean(own) for own in asked]], load_tokenizer(tokenizer))
-    write_json(folder / "counts.json", vars(counts))
+    Texts.write(folder, [[distinct(own, counts) for own in asked]], load_tokenizer(tokenizer))
+    write_json(folder / "counts.json", counts)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from dr_lib.errors import InputError
 from dr_lib.materials import Texts
-from dr_lib.materials.texts import SCRATCH, Counts, spelled, uniform_numbers, write_all
+from dr_lib.materials.texts import SCRATCH, distinct, spelled, uniform_numbers, write_all
 
 texts_module = sys.modules[write_all.__module__]
 
@@ -97,10 +98,10 @@ def test_a_damaged_shard_and_one_of_more_passages_are_written_again(tmp_path, mo
 
 
 def test_empty_and_repeated_texts_are_dropped_and_counted():
-    counts = Counts()
-    assert counts.clean(["What is it?", "", "what IS it? ", "Why?"]) == ["What is it?", "Why?"]
-    assert counts.clean([" ", ""]) == []
-    assert counts == Counts(passages=2, drawn=6, empty=3, repeated=1, kept=2, without=1)
+    counts = Counter()
+    assert distinct(["What is it?", "", "what IS it? ", "Why?"], counts) == ["What is it?", "Why?"]
+    assert distinct([" ", ""], counts) == []
+    assert counts == Counter(passages=2, drawn=6, empty=3, repeated=1, kept=2, without=1)
 
 
 def test_uniform_numbers_depend_on_seed_passage_copy_and_token_alone():
