@@ -2,6 +2,7 @@
 
 from dr_lib.models.bert import (
     EXTRA_FILE,
+    LmHead,
     check_tokenizer,
     embed,
     encode_by_length,
