@@ -38,6 +38,7 @@ EXAMPLES = """Examples:
   dr-lib verify book/records/laptop/methods-main_bm25_seed0_af22f5e5.json
   dr-lib plan --hours 8
 """
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has it: most arguments are paths
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -96,6 +97,8 @@ def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     text = argparse.RawDescriptionHelpFormatter
     top = Parser(prog="dr-lib", description="Dense retrieval, reproducible.", epilog=EXAMPLES, formatter_class=text)
+    what = "print a script that lets this shell complete the commands"
+    top.add_argument("--print-completion", action=PrintCompletion, choices=("bash", "zsh"), help=what)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int | None]) -> Callable[..., None]:
@@ -103,7 +106,13 @@ def parser() -> argparse.ArgumentParser:
         examples = f"Examples:\n{own}" if own else None
         added = commands.add_parser(name, help=run.__doc__, description=run.__doc__, epilog=examples, formatter_class=text)
         added.set_defaults(command=run)
-        return added.add_argument
+
+        def option(*names: str, **given: Any) -> None:
+            action = added.add_argument(*names, **given)
+            if action.nargs != 0:
+                action.complete = FILES
+
+        return option
 
     tried = command("try", try_folder)
     tried("collection", help="a folder, a file of passages or of text, or a known name")
@@ -185,6 +194,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class PrintCompletion(argparse.Action):
+    """Prints the script; an action, because no command is given then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, shell: Any, name: Any = None) -> None:
+        """Print it and end."""
+        import shtab
+
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
     started = time.monotonic()  # what follows may take half a minute on a busy machine
@@ -234,7 +254,7 @@ def clean_cache(options: argparse.Namespace) -> None:
 
 
 def run_batch(options: argparse.Namespace) -> int:
-    """run notebooks through papermill, several side by side"""
+    """run notebooks through papermill, several at a time"""
     from dr_lib.lab.batch import run_notebooks
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends notebooks under way too, where the default would not

@@ -235,7 +235,8 @@ class Study:
         self.name, self.scale, self.minutes, self.progress = name, scale, minutes, progress
         where = os.environ.get("DR_CLUSTER")  # as `batch --cluster` sets it for the notebooks that it runs
         self.executor = executor or (Cluster(where) if where else None)
-        self.at_once = getattr(self.executor, "_max_workers", None) or 1
+        # Dask's own executor does not say how many it takes: then all runs are handed over at once.
+        self.at_once = getattr(self.executor, "_max_workers", len(seeds) * len(recipes) if self.executor else 1)
         self.cache, self.folder = cache or Cache(announce=tqdm.write), records or live_folder(scale)
         self.planned = [Run(name, label, scale, recipe.with_(seed=seed)) for seed in seeds for label, recipe in recipes.items()]
 
