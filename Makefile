@@ -55,7 +55,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup -m "not faults and not site"
 
 test-faults: setup
-	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 0 -m faults
+	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m faults
 
 # Nothing is written into the checkout outside _build/ and .cache/.
 book: setup

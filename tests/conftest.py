@@ -126,9 +126,11 @@ def counted(request):
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed."""
+    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed; a worker hands its own on."""
     place, counts = os.environ.get("DR_FAULTS"), session.config.stash.get(FAULTS, None)
-    if place and counts:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["faults"] = dict(counts or {})
+    elif place and counts:
         from dr_lib.lab import commit  # slow to import
         from dr_lib.training import machine
 
@@ -136,3 +138,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         failed = [report.nodeid for kind in ("failed", "error") for report in told.get(kind, [])]
         facts = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine.machine_facts()}
         write_json(Path(place), {"counts": counts, "passed": len(told.get("passed", [])), "failed": failed, **facts})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """Add what a worker counted, where several run side by side."""
+    node.config.stash.setdefault(FAULTS, Counter()).update(getattr(node, "workeroutput", {}).get("faults", {}))
