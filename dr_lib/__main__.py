@@ -43,6 +43,8 @@ FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has i
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 0, or 1 with one clear line on stderr."""
+    if not sys.stderr.isatty():  # a log gets a line a minute of each bar, where a terminal sees ten a second
+        os.environ |= {name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")}
     try:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):

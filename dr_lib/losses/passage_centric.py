@@ -61,7 +61,9 @@ def passage_centric(
         relevant = relevant_passages(batch, n, passage_ids, known_positives, scores.device)
         own = torch.eye(batch, dtype=torch.bool, device=scores.device)
         other_queries = ~own if candidates == "paper" else relevant[:, ::n].T & ~own
-        hidden = torch.cat([other_queries, relevant.view(batch, batch, n)[:, :, first:].flatten(1)], dim=1)
+        related = relevant.view(batch, batch, n).clone()
+        related[:, :, 0] |= relevant[:, ::n].T  # of two positives, one that answers the other's query too is related to it
+        hidden = torch.cat([other_queries, related[:, :, first:].flatten(1)], dim=1)
         target = torch.arange(batch, device=scores.device)
         return functional.cross_entropy(scores.masked_fill(hidden, -torch.inf), target)
 

@@ -29,7 +29,9 @@ def written_out(queries, passages, candidates="released", banned=()):
         if candidates != "paper":
             terms += [positive @ queries[j] for j in range(batch) if j != i and (j, i * n) not in banned]
         others = [c for c in range(batch * n) if c != i * n and (c % n or candidates == "positives")]
-        terms += [positive @ passages[c] for c in others if (i, c) not in banned]
+        # Of another query's positive it matters, too, whether this one answers that query.
+        related = [c for c in others if c % n == 0 and (c // n, i * n) in banned]
+        terms += [positive @ passages[c] for c in others if (i, c) not in banned and c not in related]
         total += np.log(np.sum(np.exp(terms))) - target
     return total / batch
 
