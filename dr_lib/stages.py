@@ -54,8 +54,10 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-c
 
 # What a result depends on: the code ---------------------------------------------------------------------------------
 
-# Code whose effect is in a key already: data counts by its content, and these only carry it from place to place.
-CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings", "dr_lib.collections")
+# Code whose effect is in a key already: a collection counts by its content, and these only carry it from place to place.
+# What reads files within a stage (dialogues, pairs, labels) is followed as any other code.
+CARRIERS = ("dr_lib.stages", "dr_lib.files", "dr_lib.errors", "dr_lib.places", "dr_lib.settings")
+CARRIERS += ("dr_lib.collections.collection", "dr_lib.collections.store")
 _started = time.time()
 
 

@@ -10,8 +10,8 @@ smallest difference that so many queries and seeds would have shown.
 
 A claim is held where all its comparisons are, and reversed where at least one is, even if others were not run: they
 count in Holm's correction as if they had said nothing. Where all that were run are held and others were not, it is *held
-in part*. Runs of one seed can only ever say *one seed*, and which way they lean: how far another training would differ
-is then unknown. Page of the book: ideas/statistics.
+in part*. What rests on runs of one seed can only ever say *one seed*, and which way it leans: how far another training
+would differ is then unknown. Page of the book: ideas/statistics.
 """
 
 from collections import defaultdict
@@ -89,7 +89,7 @@ class Verdict:
         leans: what the same runs would say if one seed were enough; the state itself otherwise.
         pairs: the comparisons of which both sides were run.
         comparisons: how many the claim has.
-        fewest_seeds: of a row that is trained.
+        fewest_seeds: of a row that is trained, among those that the state rests on.
         seed_noise: standard deviation of a run's mean from seed to seed, pooled over the rows; None for one seed.
         missing: row names without a run, or measures that a run lacks.
         note: why, in one sentence or two.
@@ -195,12 +195,17 @@ def verdict(
         replace(pair, state="inconclusive") if pair.state == "held" and check.rows not in known else pair
         for pair, check in zip(pairs, usable, strict=True)
     )
-    rows = {(place, row, check.measure) for check in usable for row in check.rows if row not in UNTRAINED for place in places}
-    each = [[_mean(run, name) for run in places[place][row]] for place, row, name in sorted(rows)]
-    leans, seeds = _join([one.state for one in pairs], whole=not missing), min(map(len, each), default=0)
-    noise = float(np.sqrt(np.mean([np.var(own, ddof=1) for own in each]))) if seeds > 1 else None
+    trained = [{(place, row, check.measure) for row in check.rows if row not in UNTRAINED for place in places} for check in usable]
+    means = {key: [_mean(run, key[2]) for run in places[key[0]][key[1]]] for key in sorted(set().union(*trained))}
+    each, leans = list(means.values()), _join([one.state for one in pairs], whole=not missing)
+    fewest = [min((len(means[key]) for key in own), default=0) for own in trained]
+    # One reversed comparison reverses a claim, however few seeds the others have; to be held it needs them all.
+    against = [number for number, one in zip(fewest, pairs, strict=True) if one.state == "reversed"]
+    seeds = max(against) if against else min(map(len, each), default=0)
+    several = [np.var(own, ddof=1) for own in each if len(own) > 1] if seeds > 1 else []
+    noise = float(np.sqrt(np.mean(several))) if several else None
     state: State = "one seed" if claim.trained and seeds == 1 else leans
-    note = f"One seed: {leans} if another would say the same. " if state == "one seed" else ""
+    note = f"One seed: {leans} so far. " if state == "one seed" else ""
     if missing:
         note += f"{len(pairs)} of {len(checks)} pairs run. Not run: {', '.join(missing)}. "
     return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (note + _note(pairs)).strip())

@@ -142,6 +142,17 @@ def test_one_seed_says_one_seed_and_how_it_leans():
     assert (untrained.state, untrained.leans) == ("held", "held")
 
 
+def test_one_reversed_comparison_of_two_seeds_reverses_whatever_the_others_rest_on():
+    mixed = runs(seeds=2, a=0.5, c=0.55) | runs(seeds=1, b=0.4)
+    found = verdict(claim([["a", "b"], ["a", "c"]]), mixed)
+    assert [pair.state for pair in found.pairs] == ["held", "reversed"]
+    assert (found.state, found.fewest_seeds) == ("reversed", 2) and 0 < found.seed_noise < 0.01
+    kept = verdict(claim([["a", "b"], ["c", "a"]]), mixed)  # to be held it needs them all
+    assert (kept.state, kept.leans, kept.fewest_seeds) == ("one seed", "held", 1)
+    alone = verdict(claim([["b", "a"], ["b", "c"]]), mixed)
+    assert (alone.state, alone.leans, alone.fewest_seeds) == ("one seed", "reversed", 1)
+
+
 def test_bm25_needs_no_second_seed():
     found = verdict(claim([["BM25", "a"]]), runs(seeds=1, BM25=0.5) | runs(seeds=3, a=0.4))
     assert (found.state, found.fewest_seeds) == ("held", 3)

@@ -46,9 +46,11 @@ OWN_CODE = {
     "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
+    "collections.load_candidates": ["dialogue"],  # what a stage reads itself; a collection counts by its content
 }
 # Code that decides no number
 ELSEWHERE = [
+    "collections.load",
     "lab.Study.run",
     "lab.execute",
     "lab.Pipeline.retriever",
@@ -105,7 +107,8 @@ def test_docstrings_comments_and_functions_that_nobody_calls_change_no_key(keys)
 
 def stages(base: Path) -> dict[str, Any]:
     """Stages of four recipes by name; what the recipes share has no prefix."""
-    from dr_lib import lab
+    from dr_lib import evaluation, lab
+    from dr_lib.stages import Data
 
     recipe = lab.Recipe(
         collection=str(ROOT / "tests" / "golden" / "collection"),
@@ -119,6 +122,8 @@ def stages(base: Path) -> dict[str, Any]:
     simlm, cdmae, whole, bm25 = (lab.Pipeline(recipe.with_(**change)) for change in ({}, *changes))
     found = {"passages": simlm.passages(), "queries": simlm.queries("train"), "bm25_negatives": simlm.bm25_negatives}
     found |= {"bm25_index": bm25.bm25_index(), "bm25_run": bm25.run, "bm25: evaluation": bm25.evaluation}
+    task = evaluation.DialogueSettings(folder="any")
+    found |= {"dialogue": evaluation.dialogue(simlm.retriever, Data.file(base / "config.json"), settings=task)}
     found |= {"cdmae: importances": cdmae.pretrained.arguments["materials"]["importances"]}
     first = ("pretrained", "retriever", "run", "evaluation")
     later = ("retriever1", "mined", "retriever2", "cross_encoder", "teacher_scores", "distilled", "run", "evaluation")
