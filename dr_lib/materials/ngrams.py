@@ -237,8 +237,10 @@ def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndar
     """The count of each hash in a sorted table, `[n]` int64; 0 where it is not there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
-    # In order: the search then runs through the table from left to right and keeps to what is in the processor's cache.
-    order = np.argsort(wanted)
+    # In order but for their last bits, which say where each was (to sort numbers is quicker than to sort their places): the
+    # search then runs through the table from left to right and keeps to what is in the processor's cache.
+    last = np.uint64((1 << len(wanted).bit_length()) - 1)
+    order = (np.sort(wanted & ~last | np.arange(len(wanted), dtype=np.uint64)) & last).view(np.int64)
     ranked, found = wanted[order], np.empty(len(wanted), np.int64)
     place = np.minimum(np.searchsorted(keys, ranked), len(keys) - 1)
     found[order] = np.where(keys[place] == ranked, counts[place], 0)
