@@ -353,7 +353,7 @@ def search_text(answer: Result, width: int = 100) -> str:
          1 *    3.250  p7
               Tides: The moon pulls.
     """
-    lines = [clean(answer.query), *_judged(answer)]
+    lines = [clean(answer.query), *(f"{line} (*)" for line in _judged(answer))]
     for system, hits in answer.hits.items():
         lines += ["", clean(system), "-" * width, *([] if hits else ["nothing found"])]
         for hit in hits:
@@ -366,7 +366,7 @@ def search_text(answer: Result, width: int = 100) -> str:
 def _judged(answer: Result) -> list[str]:
     if answer.relevant is None:
         return []
-    return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant (*)"]
+    return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant"]
 
 
 def clean(text: str) -> str:
