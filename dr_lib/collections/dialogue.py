@@ -251,7 +251,8 @@ def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | No
 def made_sentence_pairs(collection: Collection, *, words: int = 12, folder: Path | None = None) -> Path:
     """Write `train.tsv` and `dev.tsv` in MRPC's format: do a query and the beginning of a passage belong together?
 
-    Each query stands twice: with its own passage (1), and with that of the query before it (0).
+    Each query stands twice: with its own passage (1), and with the one before it, of another query (0). Of several queries
+    about one passage each has the same other one.
 
     Args:
         collection: has judgements in the splits train and dev.
@@ -262,15 +263,19 @@ def made_sentence_pairs(collection: Collection, *, words: int = 12, folder: Path
         The folder, as a recipe's `evaluation.nlu` takes it for the task "mrpc".
 
     Raises:
-        InputError: a split is missing, or a query has no relevant passage.
+        InputError: a split is missing, a query has no relevant passage, or all passages of a split begin alike.
     """
     folder = folder or cache_root() / "made" / collection.digest[:12] / "made-pairs"
     for split in ("train", "dev"):
-        pairs = _with_passages(collection, split)
+        pairs = [(" ".join(query.split()), " ".join(text.split()[:words])) for query, text in _with_passages(collection, split)]
+        begun = list(dict.fromkeys(text for _, text in pairs))  # neighbouring queries often ask about one passage
+        if len(begun) < 2:
+            fix = "Give a collection with several passages, or more words of each."
+            raise InputError("no two passages begin differently", where=f"split {split}", fix=fix)
+        places = {text: place for place, text in enumerate(begun)}
         lines = ["sentence1\tsentence2\tlabel"]
-        for row, (query, passage) in enumerate(pairs):
-            for label, text in ((1, passage), (0, pairs[row - 1][1])):
-                lines.append("\t".join([" ".join(query.split()), " ".join(text.split()[:words]), str(label)]))
+        for query, text in pairs:
+            lines += [f"{query}\t{text}\t1", f"{query}\t{begun[places[text] - 1]}\t0"]
         write_text(folder / f"{split}.tsv", "\n".join(lines) + "\n")
     return folder
 

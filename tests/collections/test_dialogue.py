@@ -40,7 +40,7 @@ UBUNTU = (
     '"hi __eou__ it, hangs __eou__ __eot__ what does ? __eou__ __eot__","the login __eou__",no __eou__,"a, b"\n'
 )
 
-QRELS = {"train": ["q1\tp2\t1", "q2\tp4\t1"], "dev": ["q1\tp1\t1"], "test": ["q1\tp3\t0", "q1\tp2\t1", "q2\tp4\t2"]}
+QRELS = {"train": ["q1\tp2\t1", "q2\tp4\t1"], "dev": ["q1\tp1\t1", "q2\tp4\t1"], "test": ["q1\tp3\t0", "q1\tp2\t1", "q2\tp4\t2"]}
 
 
 def read_exchanges(folder: Path, split: str = "dev") -> Iterator[Exchange]:
@@ -184,6 +184,17 @@ def test_each_query_stands_with_its_passage_and_with_the_one_before(tiny, tmp_pa
         "what is hot\tA jet\t1\nwhat is hot\tThe boundary\t0\n"
     )
     assert load_nlu("mrpc", folder, "train").targets.tolist() == [1, 0, 1, 0]
+
+
+def test_of_several_queries_about_one_passage_none_stands_with_it_as_a_wrong_one(beir_folder, cache, tmp_path):
+    """SQuAD asks five questions a paragraph in a row: three of four pairs would be called both right and wrong."""
+    asked = {"train": ["q1\tp2\t1", "q2\tp2\t1", "q3\tp4\t1"], "dev": ["q1\tp1\t1", "q2\tp1\t1", "q3\tp1\t1"]}
+    neighbours = collections.load(str(beir_folder(qrels=asked)), cache=cache)
+    with pytest.raises(InputError, match="split dev: no two passages begin differently"):
+        made_sentence_pairs(neighbours, words=2, folder=tmp_path / "made")
+    lines = (tmp_path / "made" / "train.tsv").read_text().splitlines()[1:]
+    assert [line.split("\t")[1:] for line in lines[:4]] == 2 * [["The boundary", "1"], ["A jet", "0"]]
+    assert lines[4:] == ["nobody judged this\tA jet\t1", "nobody judged this\tThe boundary\t0"]
 
 
 def test_default_place_is_in_the_cache_and_tells_collections_apart(tiny, tmp_path, monkeypatch):
