@@ -140,18 +140,16 @@ class Pipeline:
     # Retrievers -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def bm25_negatives(self) -> Stage | None:
-        """BM25's hard negatives of the training queries; None where none are used."""
+    def bm25_negatives(self) -> Stage:
+        """BM25's hard negatives of the training queries."""
         options = self.recipe.negatives
-        if not self.recipe.finetuning.negatives:
-            return None
         run = self.bm25_run("train", options.depth + self.most_relevant)
         return retrieval.negatives(run, self.collection, **options.model_dump())
 
     @cached_property
     def retriever1(self) -> Stage:
         """Trained with BM25 negatives."""
-        return self.finetuned(self.bm25_negatives)
+        return self.finetuned(self._first_negatives)
 
     @cached_property
     def retriever2(self) -> Stage:
@@ -175,7 +173,7 @@ class Pipeline:
     def late_interaction(self) -> Stage:
         """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
         common = {"training": self.recipe.finetuning, **self._common, **self._share}
-        made = training.late_interaction(self.base.model, *self._training_set, self.bm25_negatives, **common)
+        made = training.late_interaction(self.base.model, *self._training_set, self._first_negatives, **common)
         return made.costs(1.5 * self.retriever1.cost)
 
     @property
@@ -287,7 +285,8 @@ class Pipeline:
         if not options.fusion:
             return self.found(options.split)
         splits = (options.split, TUNING) if options.fusion == "weight" else (options.split,)
-        return self.fused([[self.bm25_run(split, options.depth, where), self.found(split)] for split in splits])
+        rest = options.fusion == "rank"  # what a re-ranker has not scored has places, and no scores to weigh
+        return self.fused([[self.bm25_run(split, options.depth, where), self.found(split, rest=rest)] for split in splits])
 
     def fused(self, pairs: list[list[Stage]]) -> Stage:
         """The first pair of runs joined: by a weight that is chosen on the second pair, if there is one, else by rank."""
@@ -295,14 +294,14 @@ class Pipeline:
         measured = {"tuning_split": TUNING, "measure": options.measures[0], "grade": options.grade} if tuning else {}
         return evaluation.fused(runs, self.searched, *tuning, depth=options.depth, **measured)
 
-    def found(self, split: str) -> Stage:
-        """What the last retriever finds for the queries of a split, re-ranked where the recipe says so."""
+    def found(self, split: str, *, rest: bool = True) -> Stage:
+        """What the last retriever finds for the queries of a split, re-ranked where the recipe says so; `rest` as there."""
         options, where = self.recipe.evaluation, self.searched
         run = self.dense_run(self.retriever, split, options.depth, where)
         if self.recipe.final != "reranker":
             return run
         if not self.recipe.reranking.weighted:
-            return self.reranked(run, split, where)
+            return self.reranked(run, split, where, rest=rest)
         tuning = self.dense_run(self.retriever, TUNING, options.depth, where)
         return self.fused([[one, self.reranked(one, of, where, rest=False)] for one, of in ((run, split), (tuning, TUNING))])
 
@@ -457,7 +456,7 @@ class Pipeline:
     def first_retriever(self) -> Stage:
         """The base model fine-tuned without any pre-training: the same stage as of objective "none"."""
         given_labels_alone = self.recipe.finetuning.model_copy(update={"pseudo_labels": None})
-        return self.finetuned(self.bm25_negatives, given_labels_alone, start=self.base.model)
+        return self.finetuned(self._first_negatives, given_labels_alone, start=self.base.model)
 
     # Pseudo-labels (PAIR section 3.3): other thresholds make other pairs from the same scores -------------------------
 
@@ -556,6 +555,11 @@ class Pipeline:
     def _training_set(self) -> tuple[Stage, Stage, Collection]:
         """What every training on labels reads."""
         return self.passages(), self.queries("train"), self.collection
+
+    @property
+    def _first_negatives(self) -> Stage | None:
+        """What `finetuning` draws its hard negatives from; None where it has none."""
+        return self.bm25_negatives if self.recipe.finetuning.negatives else None
 
     @property
     def _common(self) -> dict[str, Any]:

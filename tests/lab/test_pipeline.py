@@ -261,6 +261,15 @@ def test_a_teacher_reads_as_many_negatives_as_it_is_told_to(tiny_recipe):
     assert whole.teacher_scores.cost / cut.teacher_scores.cost == pytest.approx((1 + 6 + 6) / (1 + 4))
 
 
+def test_bm25_negatives_are_there_for_others_where_the_first_fine_tuning_has_none(tiny_recipe):
+    own = {"finetuning2": tiny_recipe.finetuning.model_dump(), "mining__with_bm25": True, "finetuning__negatives": 0}
+    pipeline = Pipeline(tiny_recipe.with_(final="retriever2", **own))
+    assert pipeline.retriever1.arguments["negatives"] is None is pipeline.first_retriever.arguments["negatives"]
+    assert pipeline.mined.arguments["also"].key == pipeline.bm25_negatives.key == Pipeline(tiny_recipe).bm25_negatives.key
+    scorer = pipeline.pseudo_labels().arguments["scores"].arguments["cross_encoder"]
+    assert scorer.arguments["negatives"].key == pipeline.bm25_negatives.key
+
+
 def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):
     one, two = (Pipeline(tiny_recipe.with_(final="retriever2", mining__rounds=rounds)) for rounds in (1, 2))
     assert two.mined.arguments["run"].arguments["encoder"].key == one.retriever.key

@@ -84,6 +84,14 @@ def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chos
     assert chosen["scored"][str(chosen["weight"])] == max(chosen["scored"].values()) >= chosen["scored"]["0.0"]
 
 
+def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe):
+    """Below what was scored places stand for scores: beside nine hundred of them all logits would be scaled to about 1."""
+    recipe = tiny_recipe.with_(final="reranker", reranking__by="late_interaction")
+    by = {way: Pipeline(recipe.with_(evaluation__fusion=way)).run.arguments for way in ("rank", "weight")}
+    assert [by["rank"]["runs"][1].arguments["rest"], *by["rank"]["tuning"]] == [True]
+    assert [by["weight"][name][1].arguments["rest"] for name in ("runs", "tuning")] == [False, False]
+
+
 def test_bm25_teaches_with_its_own_scores(tiny_recipe, cache):
     recipe = tiny_recipe.with_(objective="none", final="distilled", reranking__by="bm25")
     pipeline = Pipeline(recipe)
