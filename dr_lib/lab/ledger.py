@@ -19,7 +19,7 @@ from dr_lib.evaluation import AnsweredBy, Claim, Scores, Verdict, load_papers, v
 from dr_lib.evaluation.statistics import DRAWS
 from dr_lib.files import json_digest, read_sealed, sealed, write_json
 from dr_lib.lab.recipe import recipe_at
-from dr_lib.lab.records import Record, load_records, recorded_folder
+from dr_lib.lab.records import Record, load_records, newest_states, recorded_folder
 from dr_lib.stages import code_digest
 
 OF_VERDICTS = TypeAdapter(Verdict)
@@ -100,7 +100,7 @@ def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = Fal
 
     Where a collection changed in the course of time, those on its newest state count. `anywhere` takes any collection.
     """
-    runs: dict[str, dict[str, list[Record]]] = defaultdict(dict)
+    chosen: list[tuple[str, Record]] = []
     for row, label in named.rows.items():
         for record in sorted(records, key=lambda record: record.seed):
             place, bm25 = record.data["collection"]["name"], record.recipe.get("evaluation", {}).get("kind") == "bm25"
@@ -110,11 +110,12 @@ def answering(named: AnsweredBy, records: Sequence[Record], anywhere: bool = Fal
                 and (anywhere or place in named.collections)
                 and (bm25 or stage)
             ):
-                runs[place].setdefault(row, []).append(record)
-    for own in runs.values():
-        newest = max((record for some in own.values() for record in some), key=lambda record: record.created)
-        for row, some in list(own.items()):
-            own[row] = [one for one in some if one.data["collection"]["digest"] == newest.data["collection"]["digest"]]
+                chosen.append((row, record))
+    newest, runs = newest_states([record for _, record in chosen]), defaultdict(dict)
+    for row, record in chosen:
+        place = record.data["collection"]["name"]
+        if record.data["collection"]["digest"] == newest[place]:
+            runs[place].setdefault(row, []).append(record)
     return {place: runs[place] for place in sorted(runs, key=[*named.collections, *runs].index)}
 
 

@@ -264,6 +264,16 @@ def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
     return dict(groups)
 
 
+def newest_states(records: Sequence[Record]) -> dict[str, str]:
+    """Collection -> digest of its newest state, for one that changed in the course of time; in the order of the records."""
+    newest: dict[str, Record] = {}
+    for record in records:
+        other = newest.setdefault(record.data["collection"]["name"], record)
+        if record.created > other.created:
+            newest[record.data["collection"]["name"]] = record
+    return {name: record.data["collection"]["digest"] for name, record in newest.items()}
+
+
 def live_folder(scale: str) -> Path:
     """Where the runs of this machine leave their records; refused where the scale is no name but, say, a path."""
     if not NAME_OF_SCALE.fullmatch(scale):

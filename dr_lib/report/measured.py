@@ -22,7 +22,7 @@ from dr_lib.evaluation.statistics import (
 )
 from dr_lib.files import read_json
 from dr_lib.lab import SCALES, Record, load_records, recipe_at, recipe_length, recorded_folder
-from dr_lib.lab.records import grouped
+from dr_lib.lab.records import grouped, newest_states
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
@@ -43,10 +43,15 @@ def recorded(study: str) -> dict[str, list[Record]]:
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
-    """The book's own records of a study over many collections: collection -> label -> records by seed."""
+    """The book's own records of a study over many collections, each in its newest state: collection -> label -> records by seed."""
     records = _at_largest_scale(study)
-    names = dict.fromkeys(record.data["collection"]["name"] for record in records)
-    return {name: grouped([one for one in records if one.data["collection"]["name"] == name], "label") for name in names}
+    newest = newest_states(records)
+    return {
+        name: grouped(
+            [one for one in records if (own := one.data["collection"])["name"] == name and own["digest"] == digest], "label"
+        )
+        for name, digest in newest.items()
+    }
 
 
 def _at_largest_scale(study: str) -> list[Record]:

@@ -79,13 +79,15 @@ def test_sizes_and_times_are_of_no_query(record):
 
 
 def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
-    def one(study, label, collection="x"):
-        return SimpleNamespace(study=study, label=label, data={"collection": {"name": collection}})
+    def one(study, label, collection="x", created="2026-01-02"):
+        data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
+        return SimpleNamespace(study=study, label=label, data=data, created=created)
 
     kept = {
         "gpu": [one("methods/pipeline-b", "p")],
         "laptop": [one("methods/pipeline-a", "p"), one("z", "p", "x"), one("z", "q", "x"), one("z", "p", "y")],
     }
+    kept["laptop"] += [one("z", "r", "x", "2026-01-01")]  # of an earlier state of that collection
 
     def load(scale, study=None):
         return [record for record in kept.get(scale, []) if study in (None, record.study)]
