@@ -55,7 +55,13 @@ def question_collection(
         written_by: what the README says of the writer.
     """
     texts, documents = Texts.open(questions), collection.documents()[0]
-    strings, sources, once = texts.strings["text"][:], texts.owners(), asked_once(texts.strings["text"][:])
+    judgements = {  # what people have judged stays as it is
+        split: [Judgement(query, *one) for query, own in collection.qrels(split).items() for one in own.items()] for split in judged
+    }
+    wanted = {one.query for own in judgements.values() for one in own}
+    queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in collection.queries() if row["id"] in wanted]
+    strings, sources = texts.strings["text"][:], texts.owners()
+    once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]  # nor is it one that people ask
     retriever = ByWords(Bm25.open(index / "index"), texts.strings)
     kept = np.flatnonzero(once & consistent(retriever, sources, documents, top_k=top_k))
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
@@ -68,11 +74,6 @@ def question_collection(
         chosen[split] = rows if split == "train" else rows[first_of_each(sources[rows])]
     ids = collection.passages["id"][:]
     written = {int(row): f"asked-{row}" for rows in chosen.values() for row in rows}
-    judgements = {  # what people have judged stays as it is
-        split: [Judgement(query, *one) for query, own in collection.qrels(split).items() for one in own.items()] for split in judged
-    }
-    wanted = {one.query for own in judgements.values() for one in own}
-    queries = [Query(row["id"], row["text"], tuple(row["answers"])) for row in collection.queries() if row["id"] in wanted]
     queries += [Query(name, strings[row]) for row, name in written.items()]
     for split, rows in chosen.items():
         judgements[split] = [Judgement(written[int(row)], ids[int(sources[row])], 1) for row in rows]

@@ -96,6 +96,23 @@ def test_judged_test_queries_stay_and_their_passages_are_not_trained_on(own_reci
     assert trained and not trained & tested
 
 
+def test_what_people_ask_is_no_training_question(own_recipe, write, tmp_path):
+    shutil.copytree(tmp_path / "tiny", tmp_path / "judged")
+    for split in ("train", "dev"):
+        (tmp_path / "judged" / "qrels" / f"{split}.tsv").unlink()
+    recipe, lines = own_recipe.with_(collection=str(tmp_path / "judged")), tmp_path / "judged" / "queries.jsonl"
+
+    def written():
+        found = collections.load(write(recipe).folder)
+        return {text for split in ("train", "dev") for text in found.queries(split)["text"]}
+
+    before = written()
+    queries = [json.loads(line) for line in lines.read_text().splitlines()]
+    queries[-1]["text"] = (asked := min(before)).upper()  # of the split test
+    lines.write_text("".join(json.dumps(query) + "\n" for query in queries))
+    assert written() == before - {asked}
+
+
 def test_judgements_are_left_out_where_one_says_so(own_recipe, write, tmp_path):
     found = collections.load(write(own_recipe, use_judgements=False).folder)
     assert not {*found.queries()["id"][:]} & {*collections.load(tmp_path / "tiny").queries()["id"][:]}
