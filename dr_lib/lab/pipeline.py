@@ -263,7 +263,7 @@ class Pipeline:
         collection = collection or self.collection
         count, dtype = len(collection.passages), self.recipe.evaluation.vector_type
         if isinstance(retriever, Data):
-            make = partial(retrieval.given_vectors, retriever, collection, dtype=dtype)
+            make = partial(retrieval.given_vectors, retriever, collection, dtype=dtype, title=self.recipe.title != "none")
             return in_shards(make, count)
         make = partial(retrieval.vectors, retriever, self.passages(collection), dtype=dtype)
         return in_shards(make, count, self.base.shape.encoding(self.recipe.passage_length))

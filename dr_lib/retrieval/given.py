@@ -36,7 +36,9 @@ def given(name: str | Path) -> Data:
 
 
 @stage(resumable=True)
-def given_vectors(folder: Path, encoder: Path, collection: Collection, *, rows: tuple[int, int], dtype: str = "float32") -> None:
+def given_vectors(
+    folder: Path, encoder: Path, collection: Collection, *, rows: tuple[int, int], dtype: str = "float32", title: bool = True
+) -> None:
     """`vectors.npy`: a vector for each passage of a shard, its title before its text.
 
     Args:
@@ -45,6 +47,7 @@ def given_vectors(folder: Path, encoder: Path, collection: Collection, *, rows: 
         collection: whose passages are encoded.
         rows: first row and end of the shard, as `retrieval.shards` cuts them.
         dtype: number type of the stored vectors.
+        title: False reads the texts alone.
     """
     model, passages = open_encoder(encoder, device=machine.device()), collection.passages
     batches = []
@@ -56,7 +59,7 @@ def given_vectors(folder: Path, encoder: Path, collection: Collection, *, rows: 
 
     def vectors_of(rows: np.ndarray) -> Tensor:
         part = passages[rows.tolist()]
-        return torch.from_numpy(model.encode(part["text"], part["title"]))
+        return torch.from_numpy(model.encode(part["text"], part["title"] if title else None))
 
     with machine.evaluating(model, machine.precision("auto", machine.device())):
         fill(folder / "vectors.npy", batches, vectors_of, json_digest([CHUNK, dtype]), dtype=dtype, progress=True)

@@ -10,7 +10,7 @@ import pytest
 from dr_lib import models
 from dr_lib.errors import InputError
 from dr_lib.evaluation import fuse
-from dr_lib.lab import Study, models_of, open_sample, open_searcher, ranking_of, searcher_for, zero_shot
+from dr_lib.lab import Pipeline, Study, models_of, open_sample, open_searcher, ranking_of, searcher_for, zero_shot
 from dr_lib.models import DenseEncoder, SentenceEncoder, save_masked_lm
 from dr_lib.report.export import save_for_others
 
@@ -45,6 +45,14 @@ def test_a_given_encoder_and_its_fusions_are_rows_of_a_study(own_recipe, folder,
     assert records["given"].recipe["retriever"] == "given" == records["given"].data["retriever"]["name"]
     assert records["given"].keys.keys() == {"run", "given_vectors", "evaluation"}
     assert "base" not in records["given"].data
+
+
+def test_a_given_encoder_reads_titles_where_the_other_rows_do(own_recipe, folder, cache):
+    passages, encoder = open_sample(own_recipe.collection).passages, SentenceEncoder(folder)
+    for title, titles in (("pair", passages["title"][:]), ("none", None)):
+        pipeline = Pipeline(own_recipe.with_(retriever=str(folder), title=title))
+        (made,) = (np.load(cache.get(one) / "vectors.npy") for one in pipeline.vectors(pipeline.retriever))
+        np.testing.assert_allclose(made, encoder.encode(passages["text"][:], titles), atol=1e-5)
 
 
 def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cache, tmp_path):
