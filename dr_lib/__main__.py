@@ -4,6 +4,7 @@ Page of the book: quickstart. Imports are late, so that help answers at once.
 """
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -43,6 +44,7 @@ FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}  # as shtab.FILE has i
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 0, or 1 with one clear line on stderr."""
+    gc.set_threshold(100_000)  # the libraries make a million objects that stay: to look for garbage among them took a second
     if not sys.stderr.isatty():  # a log gets a line a minute of each bar, where a terminal sees ten a second
         os.environ |= {name: os.environ.get(name, "60") for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL")}
     try:

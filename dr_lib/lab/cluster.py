@@ -49,7 +49,7 @@ class Cluster(Executor):
             options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": None, "env": env}
             where = self._own = LocalCluster(n_workers=int(where), **options)
         try:
-            self.client = Client(where, timeout=30)
+            self.client = Client(where, timeout=3)  # seconds: a scheduler that is up answers in a few milliseconds
         except (OSError, ValueError) as error:
             fix = "Start `dask scheduler` there, or give a number of workers."
             raise InputError(f"no scheduler answers ({error})", where=where, fix=fix) from None
