@@ -10,7 +10,8 @@ The rules, which differ between tools and move numbers:
 - **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest grade on. It is 1 where
   judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for TREC DL 2019 and 2020, whose grade 1 means "on
   the topic, no answer"; SimLM's code does the same. It matters: in a sample of TREC DL 2019 (5,000 passages) BM25 loses
-  18 points of MRR@10 from grade 1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case.
+  18 points of MRR@10 from grade 1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case; grades below
+  0 (spam in TREC's Web tracks) count as 0.
 - **Judged passages that the collection lacks** stay in the denominator of recall and of R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R passages, where R is
   the number of passages relevant to the query. Pages in place of passages: `page_measures.py`.
@@ -168,7 +169,8 @@ def evaluate(
     known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
     row_of = dict(zip(known, rows_of(known, passage_ids).tolist(), strict=True))
     names = {passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()}
-    judged = {query: {names[passage]: int(own) for passage, own in grades.items()} for query, grades in qrels.items()}
+    # trec_eval counts by grade, and would count those below -1 outside its memory.
+    judged = {query: {names[passage]: max(int(own), 0) for passage, own in grades.items()} for query, grades in qrels.items()}
     # Of a thousand passages a query only a few are judged: the deep measures are given no others, at their own ranks.
     hits = {
         query: np.flatnonzero(np.isin(ranking.rows[place], [row for one in qrels[query] if (row := row_of[one]) >= 0]))

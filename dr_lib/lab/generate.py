@@ -66,7 +66,7 @@ def generate_queries(
     collection = open_sample(recipe.collection)
     judged = list(collection.splits) if use_judgements else []
     held = {
-        passage for split in judged for grades in collection.qrels(split).values() for passage, grade in grades.items() if grade
+        passage for split in judged for grades in collection.qrels(split).values() for passage, grade in grades.items() if grade > 0
     }
     if (free := len(collection) - len(held)) < FEWEST_PASSAGES:
         problem = f"{free} passage{'s' * (free != 1)} to write questions about, too few to train and to test"

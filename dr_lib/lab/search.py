@@ -45,6 +45,11 @@ class Hit:
     score: float
     grade: int | None = None
 
+    @property
+    def relevant(self) -> bool:
+        """Whether it is judged relevant: of TREC's grades some are below 0."""
+        return (self.grade or 0) > 0
+
 
 @dataclass(frozen=True)
 class Result:

@@ -323,7 +323,7 @@ def search_table(answer: Result) -> HTML:
 
 def _hit(hit: Hit) -> str:
     title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
-    mark = ' <span class="verdict verdict-held">relevant</span>' if hit.grade else ""
+    mark = ' <span class="verdict verdict-held">relevant</span>' if hit.relevant else ""
     return f"{title}{html.escape(_snippet(hit.text))}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"
 
 
@@ -358,7 +358,7 @@ def search_text(answer: Result, width: int = 100) -> str:
         lines += ["", clean(system), "-" * width, *([] if hits else ["nothing found"])]
         for hit in hits:
             text = _snippet(clean(f"{hit.title}: {hit.text}" if hit.title else hit.text))
-            lines.append(f"{hit.rank:2d} {'*' if hit.grade else ' '} {hit.score:8.3f}  {clean(hit.id)}")
+            lines.append(f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f}  {clean(hit.id)}")
             lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
     return "\n".join(lines)
 

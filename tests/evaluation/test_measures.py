@@ -84,6 +84,16 @@ def test_values_equal_the_formulas_by_hand():
         assert scores.mean(name) == pytest.approx(value, abs=1e-6), name
 
 
+def test_grades_below_zero_count_as_zero():
+    """With -2, which TREC gives to spam, trec_eval's own code ends the process in two of five such calls."""
+    for seed in range(20):
+        ranking, qrels = random_run(seed=seed)
+        lower = {query: {passage: own or -2 for passage, own in grades.items()} for query, grades in qrels.items()}
+        plain, found = (evaluate(ranking, judged, IDS, ALL).values for judged in (qrels, lower))
+        for name in ALL:
+            np.testing.assert_array_equal(found[name], plain[name])
+
+
 def test_graded_relevance_moves_recall_and_mrr_but_not_ndcg():
     ranking = Ranking(["q"], np.array([[1, 2]]), np.array([[2.0, 1.0]]))
     qrels = {"q": {"p1": 1, "p2": 2}}

@@ -129,6 +129,11 @@ def test_relevant_passages_are_marked():
     assert search_table(answer(systems=1)).data.count(">relevant<") == 1
 
 
+def test_a_passage_judged_spam_is_not_marked():
+    spam = Result("q", 0, {"BM25": [Hit(1, "p", "", "x", 1.0, grade=-2)]})
+    assert "*" not in search_text(spam).replace("(*)", "") and ">relevant<" not in search_table(spam).data
+
+
 def test_a_query_of_ones_own_has_no_word_on_judgements():
     own = search_text(Result("mine", None, {"BM25": []}))
     assert "judged" not in own and "nothing found" in own
