@@ -491,7 +491,8 @@ class Pipeline:
         if options.file:
             path = find_file(options.file, "queries.jsonl")
             size = path.stat().st_size // BYTES_A_QUERY + 1
-            return materials.unlabelled_queries(Data.file(path), self.base.tokenizer), size
+            tested = list({one.digest: one for one in (self.collection, self.searched)}.values())
+            return materials.unlabelled_queries(Data.file(path), self.base.tokenizer, tested), size
         return self.queries("train"), len(self.collection.qrels("train"))
 
     # The end --------------------------------------------------------------------------------------------------------

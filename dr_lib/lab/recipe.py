@@ -176,7 +176,7 @@ class PseudoLabelsSettings(Settings):
         labels: "given" takes the labels of the split train as they are, with BM25 negatives, and needs no cross-encoder
             (PAIR Table 3, "w/o KD"); None makes pseudo-labels.
         file: for the pool "file", queries that nobody has labelled (the paper: 1.8 million): a file with the lines of a
-            queries.jsonl, or its name under DR_DATA.
+            queries.jsonl, or its name under DR_DATA. Those that the collection asks in a split other than train are left out.
     """
 
     pool: Literal["train", "questions", "file"] = "train"

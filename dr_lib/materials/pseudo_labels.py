@@ -126,12 +126,20 @@ def count_labels(rows: np.ndarray, chances: np.ndarray, s_pos: float, s_neg: flo
 
 
 @stage()
-def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str) -> None:
-    """The queries of a file as `Texts` about no passage, empty and repeated ones left out; `counts.json`."""
-    counts: Counter = Counter()
-    kept = distinct([text for _, text in read_records(file, query_text)], counts)
+def unlabelled_queries(folder: Path, file: Path, tokenizer: Path | str, collections: Sequence[Collection]) -> None:
+    """The queries of a file as `Texts` about no passage, without empty, repeated and held-out ones; `counts.json`.
+
+    Held out is what some collections ask in another split than train: their own queries.jsonl may be the file.
+    """
+    counts, held = Counter(), set()
+    for one in collections:
+        for split in [name for name in one.splits if name != "train"]:
+            held |= {text.strip().casefold() for text in one.queries(split)["text"]}
+    texts = distinct([text for _, text in read_records(file, query_text)], counts)
+    kept = [text for text in texts if text.casefold() not in held]
     Texts.write(folder, [[kept]], load_tokenizer(tokenizer))
-    write_json(folder / "counts.json", {"read": counts["drawn"], "empty": counts["empty"], "repeated": counts["repeated"]})
+    left_out = {"empty": counts["empty"], "repeated": counts["repeated"], "held_out": len(texts) - len(kept)}
+    write_json(folder / "counts.json", {"read": counts["drawn"]} | left_out)
 
 
 @stage()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -326,7 +327,7 @@ def labelled(recipe: Recipe, **chosen) -> tuple[Pipeline, Stage]:
 @pytest.fixture
 def queries_file(tmp_path, monkeypatch):
     """A file of fourteen distinct queries that nobody has labelled, under DR_DATA."""
-    texts = [" ".join(WORDS[place : place + 3]) for place in range(10)]
+    texts = [" ".join(WORDS[place : place + 4]) for place in range(9)] + ["a dense retriever"]
     texts += ["what does the decoder see", "how are vectors compared", "hard negatives", "masked input"]
     path = tmp_path / "data" / "log" / "queries.jsonl"
     path.parent.mkdir(parents=True)
@@ -359,7 +360,17 @@ def test_of_unlabelled_queries_no_passage_is_known(recipe, queries_file, shared)
     counts = read_json(shared.get(stage) / "counts.json")["chosen"]
     assert counts["queries"] == 14 and counts["positives"] > 0 and counts["known_retrieved"] == 0
     read = read_json(shared.get(by_kind(stage)["unlabelled_queries"]) / "counts.json")
-    assert read == {"read": 16, "empty": 1, "repeated": 1}
+    assert read == {"read": 16, "empty": 1, "repeated": 1, "held_out": 0}
+
+
+def test_queries_that_are_tested_with_are_no_unlabelled_ones(recipe, queries_file, shared):
+    """The collection's own file of queries holds those of all its splits."""
+    own, collection = Path(recipe.collection.name) / "queries.jsonl", Pipeline(recipe).collection
+    stage = by_kind(labelled(recipe, pool="file", file=str(own), **SURE)[1])["unlabelled_queries"]
+    kept = {text.casefold() for text in Texts.open(shared.get(stage)).strings["text"]}
+    held = {text.casefold() for split in ("dev", "test") for text in collection.queries(split)["text"]}
+    assert kept == {text.casefold() for text in collection.queries("train")["text"]} - held
+    assert read_json(shared.get(stage) / "counts.json")["held_out"] == len(held)
 
 
 def test_a_file_of_queries_counts_by_its_content(recipe, queries_file):
