@@ -8,6 +8,7 @@ the others still run, and the exit status says so.
 
 import ast
 import atexit
+import gc
 import logging
 import multiprocessing
 import os
@@ -204,6 +205,7 @@ def fork_kernel() -> None:
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
+        gc.freeze()  # what the libraries made stays: garbage is not looked for among it, which would also copy its pages
         os.close(writes)
         os.setsid()  # Ctrl-C is for papermill, which ends its kernel
         multiprocessing.set_start_method(None, force=True)  # what a notebook starts begins as in any kernel
