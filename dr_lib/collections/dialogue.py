@@ -223,7 +223,7 @@ def _plain(text: str) -> str:
 def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | None = None) -> Path:
     """Write `pairs/train.jsonl` and `pairs/test.jsonl`: a query is the context, its passage's beginning the response.
 
-    The candidates of a test context are its own response and those of the next nineteen queries, each text once.
+    The candidates of a test context are its own response and the next nineteen other ones, in the order of the queries.
 
     Args:
         collection: has judgements in the splits train and test.
@@ -239,10 +239,11 @@ def made_dialogues(collection: Collection, *, words: int = 15, folder: Path | No
     folder = folder or cache_root() / "made" / collection.digest[:12] / "made-dialogues"
     for split in ("train", "test"):
         pairs = [(query, " ".join(text.split()[:words])) for query, text in _with_passages(collection, split)]
-        lines = []
-        for row, (query, response) in enumerate(pairs):
-            others = range(row, row + MADE_CANDIDATES) if split == "test" else ()
-            candidates = list(dict.fromkeys(pairs[other % len(pairs)][1] for other in others))
+        lines, (responses, places) = [], _distinct(pairs)
+        shown = min(MADE_CANDIDATES, len(responses)) if split == "test" else 0
+        around = responses + responses[:shown]
+        for query, response in pairs:
+            candidates = around[places[response] : places[response] + shown]
             lines.append(json.dumps({"context": [query], "response": response, "candidates": candidates}) + "\n")
         write_text(folder / "pairs" / f"{split}.jsonl", "".join(lines))
     return folder
@@ -268,16 +269,21 @@ def made_sentence_pairs(collection: Collection, *, words: int = 12, folder: Path
     folder = folder or cache_root() / "made" / collection.digest[:12] / "made-pairs"
     for split in ("train", "dev"):
         pairs = [(" ".join(query.split()), " ".join(text.split()[:words])) for query, text in _with_passages(collection, split)]
-        begun = list(dict.fromkeys(text for _, text in pairs))  # neighbouring queries often ask about one passage
+        begun, places = _distinct(pairs)
         if len(begun) < 2:
             fix = "Give a collection with several passages, or more words of each."
             raise InputError("no two passages begin differently", where=f"split {split}", fix=fix)
-        places = {text: place for place, text in enumerate(begun)}
         lines = ["sentence1\tsentence2\tlabel"]
         for query, text in pairs:
             lines += [f"{query}\t{text}\t1", f"{query}\t{begun[places[text] - 1]}\t0"]
         write_text(folder / f"{split}.tsv", "\n".join(lines) + "\n")
     return folder
+
+
+def _distinct(pairs: list[tuple[str, str]]) -> tuple[list[str], dict[str, int]]:
+    """The distinct second texts and the place of each: neighbouring queries often ask about one passage."""
+    texts = list(dict.fromkeys(text for _, text in pairs))
+    return texts, {text: place for place, text in enumerate(texts)}
 
 
 def _with_passages(collection: Collection, split: str) -> list[tuple[str, str]]:

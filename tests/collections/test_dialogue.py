@@ -176,6 +176,16 @@ def test_candidates_are_each_others_responses_once(tiny, tmp_path):
     assert found.candidates.tolist() == [[0, 1], [1, 0]] and found.correct.tolist() == [0, 1]
 
 
+def test_a_context_has_as_many_candidates_where_its_neighbours_ask_about_the_same_passage(beir_folder, cache, tmp_path):
+    passages = [{"_id": f"p{row}", "text": f"{row} begins so"} for row in range(30)]
+    queries = [{"_id": f"q{row}", "text": f"what begins with {row}"} for row in range(60)]
+    test = [f"q{row}\tp{row // 2}\t1" for row in range(60)]
+    folder = beir_folder(corpus=passages, queries=queries, qrels={"train": test[:1], "test": test})
+    made = load_candidates(made_dialogues(collections.load(str(folder), cache=cache), folder=tmp_path / "made"), "test")
+    assert made.candidates.shape == (60, 20) and made.candidates.min() >= 0
+    assert made.correct.tolist() == made.candidates[:, 0].tolist() and len(set(map(tuple, made.candidates))) == 30
+
+
 def test_each_query_stands_with_its_passage_and_with_the_one_before(tiny, tmp_path):
     folder = made_sentence_pairs(tiny, words=2, folder=tmp_path / "made")
     assert (folder / "train.tsv").read_text() == (
