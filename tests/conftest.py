@@ -1,5 +1,6 @@
 """Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a cache line."""
 
+import gc
 import os
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForM
 from dr_lib.files import write_json
 from dr_lib.tokens import TokenBatch, train_wordpiece
 
+gc.set_threshold(100_000)  # the libraries make a million objects that stay: to look for garbage among them is a tenth of the time
 FAULTS = pytest.StashKey[Counter]()
 
 SENTENCES = [
