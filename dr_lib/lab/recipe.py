@@ -244,6 +244,12 @@ class RedditPairsSettings(Settings):
     first_by: Literal["nsp"] | None = None
     limit: int | None = Count
 
+    @model_validator(mode="after")
+    def _learned_first(self) -> "RedditPairsSettings":
+        if self.first_by and not self.first:
+            raise ValueError("first_by names the method that learns the pairs of `first`, and there are none")
+        return self
+
 
 class AuxiliarySettings(Settings):
     """Models and pairs that some methods need besides the passages.

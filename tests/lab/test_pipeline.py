@@ -127,12 +127,14 @@ def test_another_method_may_read_those_passages(tiny_recipe, beir_folder, tmp_pa
     assert middle.arguments["start"].stage.key == before.key
     assert middle.key == Pipeline(masked.with_(objective="reddit", auxiliary__reddit_pairs__file=str(posts))).pretrained.key
     for wrong in ({"pretraining__first_by": "mlm"}, {"pretraining__first": general, "pretraining__first_by": "none"}):
-        with pytest.raises(InputError, match="first_by names the method"):
+        with pytest.raises(InputError, match="first_by names the method that pre-trains"):
             tiny_recipe.with_(**wrong)
     with pytest.raises(InputError, match="no method 'bert'"):
         masked.with_(pretraining__first_by="bert")
     with pytest.raises(InputError, match=r"pretraining\.first: objective \"none\" pre-trains on nothing"):
         Pipeline(masked.with_(objective="none"))
+    with pytest.raises(InputError, match="first_by names the method that learns the pairs"):
+        tiny_recipe.with_(auxiliary__reddit_pairs__first_by="nsp")
     judged = masked.with_(pretraining__first_by="pair")
     with pytest.raises(InputError, match=r"pretraining\.first: pair learns from judged passages"):
         Pipeline(judged)
