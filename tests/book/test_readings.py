@@ -72,7 +72,7 @@ SAID = {
     "simlm/fig3_steps": [
         [
             f"simlm/figure03; {row}; MRR@10"
-            for row in ("SimLM, 2,000 steps", "MLM, 2,000 steps", "MLM, 500 steps", "no pre-training")
+            for row in ("SimLM, 2,000 steps", "SimLM, 500 steps", "MLM, 2,000 steps", "MLM, 500 steps", "no pre-training")
         ]
     ],
     "methods/equal_budgets": [
@@ -101,7 +101,10 @@ SAID = {
     "methods/from_real_model": [[f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")]],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
     "simlm/table09_cases": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "none")]],
-    "simlm/table07_objectives": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("autoencoder", "simlm", "mlm", "none")]],
+    "simlm/table07_objectives": [
+        [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "SimLM", "Enc-Dec MLM", "Condenser", "MLM", "BERT-base")],
+        [f"simlm/table07; {row}; MRR@10" for row in ("MLM", "Enc-Dec RTD")],
+    ],
     "dpr_paq/table05_overlap": [
         [f"dpr_paq/table05; {row}; words" for row in ("both", "none alone", "neither")],
         [f"dpr_paq/table05; {row}; words" for row in ("both", "paq alone", "neither")],
