@@ -163,6 +163,7 @@ def keep(
 
 def start(threads: int) -> None:
     """Fix the threads and the seed, and say what runs."""
+    os.environ["DR_THREADS"] = str(threads)  # a training sets what it finds here
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}")
