@@ -72,7 +72,14 @@ SAID = {
     "simlm/fig3_steps": [
         [
             f"simlm/figure03; {row}; MRR@10"
-            for row in ("SimLM, 2,000 steps", "SimLM, 500 steps", "MLM, 2,000 steps", "MLM, 500 steps", "no pre-training")
+            for row in (
+                "SimLM, 2,000 steps",
+                "SimLM, 1,000 steps",
+                "SimLM, 500 steps",
+                "MLM, 2,000 steps",
+                "MLM, 500 steps",
+                "no pre-training",
+            )
         ]
     ],
     "methods/equal_budgets": [
