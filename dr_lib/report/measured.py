@@ -46,12 +46,8 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
     """The book's own records of a study over many collections, each in its newest state: collection -> label -> records by seed."""
     records = _at_largest_scale(study)
     newest = newest_states(records)
-    return {
-        name: grouped(
-            [one for one in records if (own := one.data["collection"])["name"] == name and own["digest"] == digest], "label"
-        )
-        for name, digest in newest.items()
-    }
+    kept = [one for one in records if one.data["collection"]["digest"] == newest[one.data["collection"]["name"]]]
+    return {name: grouped([one for one in kept if one.data["collection"]["name"] == name], "label") for name in newest}
 
 
 def _at_largest_scale(study: str) -> list[Record]:
