@@ -70,16 +70,17 @@ SAID = {
         [f"cdmae/table05; {row}; nDCG@10; trecdl-mini" for row in ("target passages", "general text, then target passages")]
     ],
     "simlm/fig3_steps": [
+        *(
+            [f"simlm/figure03; {name}, {steps} steps; MRR@10" for name in ("SimLM", "MLM")]
+            for steps in ("500", "1,000", "2,000", "4,000")
+        ),
+        [f"simlm/figure03; SimLM, {steps} steps; MRR@10" for steps in ("4,000", "2,000", "1,000", "500")],
+        [f"simlm/figure03; {row}; MRR@10" for row in ("MLM, 4,000 steps", "MLM, 2,000 steps", "no pre-training")],
+    ],
+    "master/fig3_steps": [
         [
-            f"simlm/figure03; {row}; MRR@10"
-            for row in (
-                "SimLM, 2,000 steps",
-                "SimLM, 1,000 steps",
-                "SimLM, 500 steps",
-                "MLM, 2,000 steps",
-                "MLM, 500 steps",
-                "no pre-training",
-            )
+            f"master/figure03-steps; {row}; MRR@10"
+            for row in ("MASTER", "SimLM", "MASTER, an eighth of the steps", "no pre-training")
         ]
     ],
     "methods/equal_budgets": [
