@@ -31,15 +31,13 @@ Pair = tuple[str, str]
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
-    """The book's own records of a study, on the collection that has most of them: label -> records by seed.
+    """The book's own records of a study, on the collection that has most of them, in its newest state: label -> records by seed.
 
     Args:
         study: name of the study, e.g. "simlm/table08".
     """
-    records = _at_largest_scale(study)
-    digests = [record.data["collection"]["digest"] for record in records]
-    most = max(digests, key=digests.count, default=None)
-    return grouped([one for one, digest in zip(records, digests, strict=True) if digest == most], "label")
+    by_collection = recorded_by_collection(study)
+    return max(by_collection.values(), key=lambda runs: sum(map(len, runs.values())), default={})
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:

@@ -7,7 +7,7 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Claim, bootstrap_interval, verdict
-from dr_lib.report import measured, presentable, recorded_by_collection, recorded_collections, recorded_studies
+from dr_lib.report import measured, presentable, recorded, recorded_by_collection, recorded_collections, recorded_studies
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
 from dr_lib.report.tables import spell_data
 
@@ -87,7 +87,7 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
         "gpu": [one("methods/pipeline-b", "p")],
         "laptop": [one("methods/pipeline-a", "p"), one("z", "p", "x"), one("z", "q", "x"), one("z", "p", "y")],
     }
-    kept["laptop"] += [one("z", "r", "x", "2026-01-01")]  # of an earlier state of that collection
+    kept["laptop"] += [one("z", label, "x", "2026-01-01") for label in "prst"]  # of an earlier state of that collection
 
     def load(scale, study=None):
         return [record for record in kept.get(scale, []) if study in (None, record.study)]
@@ -97,7 +97,8 @@ def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypa
     assert recorded_studies("methods/pipeline-") == ["methods/pipeline-a", "methods/pipeline-b"]
     found = recorded_by_collection("z")
     assert {name: list(own) for name, own in found.items()} == {"x": ["p", "q"], "y": ["p"]}
-    assert recorded_by_collection("unknown") == {}
+    assert list(recorded("z")) == ["p", "q"]  # as verdicts judge: the newest state, though an older one has more records
+    assert recorded_by_collection("unknown") == recorded("unknown") == {}
 
 
 def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
