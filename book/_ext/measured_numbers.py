@@ -144,8 +144,8 @@ class Older(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Put links with the titles of the pages, or that there are none."""
-        for path in recorded_folder(self.text).glob("*.json"):  # a record that replaces another has another name
-            self.env.note_dependency(str(path))
+        for path in (places.scale_file(self.text), *recorded_folder(self.text).glob("*.json")):
+            self.env.note_dependency(str(path))  # a record that replaces another has another name
         pages = (str(places.notebook_of(study) or study).removesuffix(".ipynb") for study in older_studies(self.text))
         links: list[nodes.Node] = []
         for page in dict.fromkeys(pages):

@@ -4,8 +4,9 @@
     print(2 + 2)
     ```
 
-The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the build. The same is run by
-tests/book/test_solutions.py. Solutions take seconds, not minutes: no training.
+The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the build. Where it uses the
+library, it runs again when that has changed. The same is run by tests/book/test_solutions.py. Solutions take seconds, not
+minutes: no training.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ import io
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from dr_lib import places
 
 
 def run(code: str) -> str:
@@ -32,6 +35,9 @@ class Solution(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Code and output between the tags of a `details` element."""
         code = "\n".join(self.content)
+        if "dr_lib" in code:
+            for path in (places.project_root() / "dr_lib").rglob("*.py"):
+                self.env.note_dependency(str(path))
         parts = [nodes.literal_block(code, code, language="python")]
         if shown := run(code).rstrip():
             parts.append(nodes.literal_block(shown, shown, language="text"))

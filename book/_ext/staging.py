@@ -36,18 +36,22 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def behind_pages(root: Path) -> str:
-    """Digest of what generated pages are made from: library, papers, lesson plan, measurements, records, weights, notebooks."""
+    """Digest of what generated pages are made from: library, papers, lesson plan, measurements, records, weights, notebooks.
+
+    Also the scales: which records have an older recipe than today's follows from them.
+    """
     measured = [f"book/{name}/measured" for name in ("ideas", "practice", "reference")]
-    folders = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN), "_build/executed"]
-    parts = [files(root / "dr_lib", "*.py"), files(root / "book" / "_ext", "*.py"), *(files(root / name) for name in folders)]
+    shown = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN)]
+    folders = ["dr_lib", "book/_ext", *shown, "notebooks/scales", "_build/executed"]
+    parts = [files(root / name) for name in folders]
     return digest([root / SETTINGS[-1], *(path for part in parts for path in part.values())]) + os.environ.get("SEARCHED", "")
 
 
 def generate(root: Path) -> None:
     """Write the generated pages, unless nothing behind them has changed."""
     folder = root / "_build" / "generated"
-    key = folder.with_suffix(".key")
-    if key.is_file() and key.read_text() == behind_pages(root):
+    key, now = folder.with_suffix(".key"), behind_pages(root)  # what is edited while they are written makes them again
+    if key.is_file() and key.read_text() == now:
         return
     key.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
@@ -56,7 +60,7 @@ def generate(root: Path) -> None:
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))  # the library of this checkout first
     command = [sys.executable, "book/_ext/generated_pages.py", folder]
     subprocess.run(command, cwd=root, check=True, env={**os.environ, "PYTHONPATH": path})
-    key.write_text(behind_pages(root))
+    key.write_text(now)
 
 
 def sources(root: Path) -> dict[str, Path]:
@@ -82,10 +86,12 @@ def lay_out(found: dict[str, Path], target: Path) -> None:
 
 
 def whole(root: Path) -> str:
-    """Digest of what no page can be rendered alone after: settings, extensions, what folders offer, and which files there are."""
+    """Digest of what no page can be rendered alone after: settings, extensions and what they write with, what folders offer,
+    and which files there are."""
     names = [*files(root / "_build" / "source"), *files(root / "dr_lib", "*.py")]
     doors = files(root / "dr_lib", "__init__.py")  # a name that moves would stand on two pages until both are rendered
-    settings = [*(root / name for name in SETTINGS), *files(root / "book" / "_ext", "*.py").values(), *doors.values()]
+    writing = [path for name in ("book/_ext", "dr_lib/report") for path in files(root / name, "*.py").values()]
+    settings = [*(root / name for name in SETTINGS), *writing, *doors.values()]
     return digest(settings) + hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
@@ -98,11 +104,12 @@ def begin(root: Path) -> None:
     build = root / "_build"
     generate(root)
     lay_out(sources(root), build / "source")
-    stamp = build / "built.key"
-    if not stamp.is_file() or stamp.read_text() != whole(root):
+    stamp, now = build / "built.key", whole(root)
+    if not stamp.is_file() or stamp.read_text() != now:
         for name in ("html", ".doctrees"):
             shutil.rmtree(build / name, ignore_errors=True)
     stamp.unlink(missing_ok=True)
+    (build / "building.key").write_text(now)  # what is edited during the build is not in it
 
 
 def finish(root: Path) -> None:
@@ -120,7 +127,7 @@ def finish(root: Path) -> None:
         for cell in notebook["cells"]:
             cell.update({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (root / "_build" / "built.key").write_text(whole(root))
+    (root / "_build" / "building.key").replace(root / "_build" / "built.key")
 
 
 if __name__ == "__main__":

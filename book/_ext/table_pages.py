@@ -187,12 +187,13 @@ def bibtex() -> dict[str, str]:
 def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
     """Rearrange a notebook that is being read."""
     if page.startswith("notebooks/") and Path(app.env.doc2path(page)).suffix == ".ipynb":
-        claims = Path(app.srcdir, "extra", "claims.json")
-        app.env.note_dependency(str(claims))
+        claims, book = Path(app.srcdir, "extra", "claims.json"), places.project_root() / "book"
+        papers = [book / "references.bib", *(book / "papers").glob("*.yaml")]  # of which its links and its prediction may be
+        for path in (claims, QUESTIONS, *papers):
+            app.env.note_dependency(str(path))
         entries = [entry for entry in json.loads(claims.read_text(encoding="utf-8")) if entry["page"] == page]
         paper = page.split("/")[1] if page.split("/")[1] in bibtex() else None
         links = links_html(page, paper, app.config.book_repository)
-        app.env.note_dependency(str(QUESTIONS))
         prediction = prediction_html(questions[page]) if page in (questions := load_questions()) else ""
         arranged = json.dumps(arrange(json.loads(source[0]), page, entries, links, prediction))
         source[0] = TO_NOTEBOOK.sub(r"\1.html", arranged)

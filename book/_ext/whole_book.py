@@ -23,7 +23,7 @@ NUMBERING = {"sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"}  # say not
 def names(env: BuildEnvironment) -> str:
     """Digest of all titles, and of all labels and documented names with the page that they are on."""
     titles = {page: title.astext() for page, title in env.titles.items()}
-    labels = {**env.domaindata["std"]["labels"], **env.domaindata["std"]["anonlabels"]}
+    labels = {**env.domaindata["std"]["anonlabels"], **env.domaindata["std"]["labels"]}  # the latter with their headings
     things = {name: entry[0] for name, entry in env.domaindata["py"]["objects"].items()}
     return hashlib.sha256(repr([sorted(part.items()) for part in (titles, labels, things)]).encode()).hexdigest()
 

@@ -108,6 +108,10 @@ def find_notebooks(sources: Sequence[Path]) -> list[Path]:
         found |= dict.fromkeys(path.resolve() for path in inside if ".ipynb_checkpoints" not in path.parts)
     if not found:
         raise InputError("no notebook here", where=", ".join(map(str, sources)), fix="Name a notebook.")
+    places_of_results = Counter(map(place_of, found))
+    if twice := [name for name, count in places_of_results.items() if count > 1]:
+        fix = "Run them one after the other, each with its own --to, or rename one."
+        raise InputError("several notebooks would have one result", where=twice[0], fix=fix)
     return list(found)
 
 
@@ -283,7 +287,8 @@ def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
 
 # A notebook is not run again while nothing has changed that its result depends on. ---------------------------------
 
-SHOWN = ("papers", "records", "weights")  # folders of the book that notebooks show or start from
+SHOWN = ("book/papers", "book/records", "book/weights", "notebooks/scales")
+"""What notebooks show or start from; records are of an older recipe where those of the scales have moved on."""
 
 
 def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
@@ -297,7 +302,8 @@ def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
         return None
     place = places.find_data(values["collection"]) if values.get("collection") else None
     code = {path.relative_to(root).as_posix(): code_of(path) for path in sorted((root / "dr_lib").rglob("*.py"))}
-    shown = (root / "book" / name for name in SHOWN)
+    code |= {path.name: file_digest(path) for path in (root / "dr_lib" / "report").glob("*.*") if path.suffix != ".py"}
+    shown = (root / name for name in SHOWN)
     folders = [folder_digest(folder) for folder in (*shown, place) if folder and folder.exists()]
     packages = sorted({f"{one.name}=={one.version}" for one in distributions()})
     device = {name: os.environ.get(name) for name in ("DR_DATA", "DR_DEVICE")}

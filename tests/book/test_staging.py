@@ -19,10 +19,12 @@ def root(tmp_path, monkeypatch) -> Path:
         "requirements.lock": "a==1",
         "dr_lib/a.py": "x = 1",
         "dr_lib/__init__.py": "",
+        "dr_lib/report/tables.py": "",
         "book/intro.md": "# Intro",
         "book/ideas/masks.md": "# Masks",
         "book/_ext/e.py": "",
         "book/records/r.json": "{}",
+        "notebooks/scales/laptop.yaml": "recipe: {}",
         "notebooks/simlm/table.ipynb": "bare",
         "_build/executed/simlm/table.ipynb": "ran",
         "_build/executed/simlm/gone.ipynb": "ran once",
@@ -81,7 +83,8 @@ def test_generated_pages_are_written_again_where_something_behind_them_changed(r
     (root / "book" / "intro.md").write_text("# Introduction")
     build(root)
     assert len(staging.calls) == 1
-    for number, name in enumerate(("dr_lib/a.py", "book/records/r.json", "_build/executed/simlm/table.ipynb"), start=2):
+    behind = ("dr_lib/a.py", "book/records/r.json", "notebooks/scales/laptop.yaml", "_build/executed/simlm/table.ipynb")
+    for number, name in enumerate(behind, start=2):
         (root / name).write_text(f"{number}")
         build(root)
         assert len(staging.calls) == number
@@ -98,7 +101,28 @@ def test_generated_pages_that_failed_are_written_again(root, monkeypatch):
     assert len(staging.calls) == 1
 
 
-@pytest.mark.parametrize("name", ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py", "dr_lib/__init__.py"])
+def test_what_is_edited_during_a_build_counts_for_the_next_one(root, monkeypatch):
+    write = subprocess.run
+
+    def edit_behind_it(command: list, **options) -> None:
+        write(command)
+        (root / "book" / "records" / "r.json").write_text('{"later": 1}')
+
+    with monkeypatch.context() as busy:
+        busy.setattr(subprocess, "run", edit_behind_it)
+        staging.begin(root)
+    (root / "_build" / "html").mkdir()
+    (root / "book" / "_ext" / "e.py").write_text("later = 1")
+    staging.finish(root)
+    calls = len(staging.calls)
+    assert build(root), "an extension was edited while pages were rendered"
+    assert len(staging.calls) == calls + 1
+
+
+ANEW = ["_config.yml", "_toc.yml", "requirements.lock", "book/_ext/e.py", "dr_lib/report/tables.py", "dr_lib/__init__.py"]
+
+
+@pytest.mark.parametrize("name", ANEW)
 def test_another_configuration_builds_anew(root, name):
     build(root)
     (root / name).write_text("another")

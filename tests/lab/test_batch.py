@@ -121,6 +121,15 @@ def test_notebooks_are_found_once_and_in_order(project):
     assert [path.stem for path in batch.find_notebooks([folder, folder / "a.ipynb"])] == ["a", "b"]
 
 
+def test_two_notebooks_of_one_name_elsewhere_are_refused(project):
+    for folder in ("a", "b"):
+        write_notebook(project / folder / "mine.ipynb", [])
+        write_notebook(project / "notebooks" / folder / "table.ipynb", [])
+    assert len(batch.find_notebooks([project / "notebooks"])) == 2, "these keep their folders"
+    with pytest.raises(InputError, match=r"mine.ipynb: several notebooks would have one result"):
+        batch.find_notebooks([project / "a", project / "b"])
+
+
 def run(project, capsys, *options: str) -> str:
     """Run the only notebook; returns `ran` or `unchanged`."""
     assert main(["batch", "--scale", "smoke", "--jobs", "1", *options]) == 0
@@ -139,7 +148,9 @@ class Copy:
 @pytest.fixture
 def once(project, monkeypatch, capsys):
     """A notebook that has run once, on a collection in a folder; papermill is replaced by a copy."""
-    for name, text in {"texts/a.txt": "a", "dr_lib/a.py": '"""Doc."""\nx = 1\n', "book/papers/p.yaml": "x: 1"}.items():
+    files = {"texts/a.txt": "a", "dr_lib/a.py": '"""Doc."""\nx = 1\n', "book/papers/p.yaml": "x: 1"}
+    files |= {"notebooks/scales/laptop.yaml": "x: 1", "dr_lib/report/page.html": "<b>x = 1</b>"}
+    for name, text in files.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     monkeypatch.chdir(project)
@@ -151,9 +162,11 @@ def once(project, monkeypatch, capsys):
     return project
 
 
-@pytest.mark.parametrize(
-    "name", ["notebooks/one.ipynb", "notebooks/scales/smoke.yaml", "dr_lib/a.py", "texts/a.txt", "book/papers/p.yaml"]
-)
+BEHIND = ["notebooks/one.ipynb", "dr_lib/a.py", "texts/a.txt", "book/papers/p.yaml"]
+BEHIND += ["notebooks/scales/smoke.yaml", "notebooks/scales/laptop.yaml", "dr_lib/report/page.html"]
+
+
+@pytest.mark.parametrize("name", BEHIND)
 def test_a_notebook_is_run_again_where_anything_behind_it_changed(once, capsys, name):
     text = (once / name).read_text()
     (once / name).write_text(text.replace("x = 1", "x = 2").replace("word", "term") + "\nb: 2" * name.endswith(("yaml", "txt")))
