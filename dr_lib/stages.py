@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import FileLock, StrictSoftFileLock, Timeout
+from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
 from pydantic import BaseModel
 from safetensors import SafetensorError
 
@@ -536,12 +536,19 @@ class Cache:
             return {name: self._resolve(one) for name, one in value.items()}
         return type(value)(map(self._resolve, value)) if type(value) in (list, tuple) else value
 
+    def lock(self, name: str) -> BaseFileLock:
+        """The lock under which a stage of this name is built; of a shared cache a file, for network disks may keep no others."""
+        (self.root / "locks").mkdir(parents=True, exist_ok=True)
+        shared = bool(os.environ.get("DR_SHARED_CACHE"))
+        lock = (StrictSoftFileLock if shared else FileLock)(self.root / "locks" / f"{name}.lock")
+        if shared:
+            _break_abandoned(lock)
+        return lock
+
     @contextmanager
     def _lock(self, one: Stage) -> Iterator[None]:
-        locks = self.root / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        shared = bool(os.environ.get("DR_SHARED_CACHE"))  # network disks may not keep the system's locks
-        lock, owner = (StrictSoftFileLock if shared else FileLock)(locks / f"{one.name}.lock"), locks / f"{one.name}.owner"
+        lock, owner = self.lock(one.name), self.root / "locks" / f"{one.name}.owner"
+        shared = isinstance(lock, StrictSoftFileLock)
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -6,11 +6,12 @@ Page of the book: reference/status.
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from dr_lib import objectives, places
 from dr_lib.errors import InputError
@@ -106,16 +107,16 @@ def clean(study: str | None = None, partials: bool = False, dry_run: bool = Fals
         if not (chosen := [folder / record.file_name for folder, record in records if record.study == study]):
             known = ", ".join(sorted({record.study for _, record in records})) or "none"
             raise InputError(f"no record of {study!r} here", where="clean", fix=f"Studies of this machine: {known}.")
-        sizes = {path: path.stat().st_size for path in chosen} | own_stages([record for _, record in records], cache)[study]
-    for path in sorted(cache.root.glob("*.partial")) if partials else []:
-        try:
-            with FileLock(cache.root / "locks" / f"{path.stem}.lock", timeout=0):
-                sizes[path] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        except Timeout:
-            continue  # somebody is building it
+        # The records go last: a second call finds by them what a first one that was stopped has left.
+        sizes = own_stages([record for _, record in records], cache)[study] | {path: path.stat().st_size for path in chosen}
     for path in sizes:
         if not dry_run:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in sorted(cache.root.glob("*.partial")) if partials else []:
+        with suppress(Timeout), cache.lock(path.stem).acquire(timeout=0):  # else somebody is building it
+            sizes[path] = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            if not dry_run:
+                shutil.rmtree(path)
     total = f"{len(sizes)} {'would be ' if dry_run else ''}removed, {sum(sizes.values()) / 2**20:,.1f} MB"
     return [*(f"{path.name}: {size / 2**20:,.1f} MB" for path, size in sizes.items()), total]
 

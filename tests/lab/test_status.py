@@ -1,6 +1,9 @@
 """What lies on this machine, by study, and how it is removed."""
 
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -70,15 +73,39 @@ def test_clean_removes_a_study_and_keeps_what_another_one_uses(two_studies):
         lab.clean("own/second", cache=two_studies)
 
 
-def test_clean_leaves_what_is_being_built(cache):
-    from filelock import FileLock
-
-    (cache.root / "locks").mkdir(parents=True)
+@pytest.mark.parametrize("shared", ["", "1"], ids=["own disk", "network disk"])
+def test_clean_leaves_what_is_being_built(cache, monkeypatch, shared):
+    monkeypatch.setenv("DR_SHARED_CACHE", shared)
     for name in ("retriever-1", "retriever-2"):
-        (cache.root / f"{name}.partial").mkdir()
-    with FileLock(cache.root / "locks" / "retriever-1.lock"):
+        (cache.root / f"{name}.partial").mkdir(parents=True)
+    with cache.lock("retriever-1"):
         assert lab.clean(partials=True, cache=cache) == ["retriever-2.partial: 0.0 MB", "1 removed, 0.0 MB"]
-    assert (cache.root / "retriever-1.partial").is_dir()
+        assert lab.clean(partials=True, cache=cache) == ["0 removed, 0.0 MB"]
+    assert [path.name for path in cache.root.glob("*.partial")] == ["retriever-1.partial"]
+
+
+def test_clean_removes_what_a_killed_process_left_on_a_network_disk(cache, monkeypatch):
+    monkeypatch.setenv("DR_SHARED_CACHE", "1")
+    (cache.root / "retriever-1.partial").mkdir(parents=True)
+    take = f"from dr_lib.lab import Cache; lock = Cache({str(cache.root)!r}).lock('retriever-1'); lock.acquire()"
+    assert subprocess.run([sys.executable, "-c", f"{take}; import os; os._exit(9)"], check=False).returncode == 9
+    assert any((cache.root / "locks").iterdir()), "the lock has outlived its owner"
+    assert lab.clean(partials=True, cache=cache)[-1] == "1 removed, 0.0 MB"
+
+
+def test_clean_that_was_stopped_is_finished_by_the_same_call(two_studies, monkeypatch):
+    remove, calls = shutil.rmtree, []
+
+    def stopped(path) -> None:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(remove(path))
+
+    planned = lab.clean("own/second", dry_run=True, cache=two_studies)
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr("dr_lib.lab.status.shutil.rmtree", stopped)
+        lab.clean("own/second", cache=two_studies)
+    assert lab.clean("own/second", cache=two_studies)[:-1] == planned[1:-1] and len(planned) > 3
 
 
 def test_clean_without_anything_named_is_refused(capsys):
