@@ -20,7 +20,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json, write_text
 from dr_lib.lab import Record, collection_of, models_of, open_models, ranking_of
-from dr_lib.lab.records import slug
+from dr_lib.lab.records import EXPORTED, slug
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.report.measured import mean_intervals
 from dr_lib.report.tables import spell
@@ -60,13 +60,13 @@ def export(
             fix = "Use its folder as it is: dr_lib search --reranker opens it."
             raise InputError(f"the {kind} is a late-interaction model, which sentence-transformers lacks", where=model, fix=fix)
     target, collection = Path(to).expanduser(), collection or _trained_on(record)
-    folders = [target / kind if len(models) > 1 else target for kind in models]
-    for folder in folders:
-        check_free(folder)
-    for (kind, model), folder in zip(models.items(), folders, strict=True):
-        title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
-        _write(model, folder, f"{title} ({kind})", record, collection)
-    return folders
+    check_free(target)
+    inside = {kind: kind if len(models) > 1 else "" for kind in models}
+    with fresh_folder(target) as draft:
+        for kind, model in models.items():
+            title = name or (f"{record.label}: {record.study}" if record else model.resolve().name)
+            _write(model, draft / inside[kind], f"{title} ({kind})", record, collection)
+    return [target / place for place in inside.values()]
 
 
 def export_run(record: Record, to: Path | str) -> list[Path]:
@@ -107,22 +107,25 @@ def _trained_on(record: Record | None) -> Collection | None:
 
 
 def check_free(folder: Path) -> None:
-    """Raise `InputError` if a folder holds anything but an earlier export: it would be lost."""
+    """Raise `InputError` if a folder holds anything but an earlier export, of one model or of several: it would be lost."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names and names <= {*EXPORTED}:
+        for name in names:
+            check_free(folder / name)
+        return
     earlier = "README.md" in names and names & {"dense.json", "cross_encoder.json", "recipe.yaml"}
     if folder.is_file() or (names and not earlier):
         raise InputError("is there already and is no exported model", where=folder, fix="Name a new folder.")
 
 
 def _write(source: Path, folder: Path, name: str, record: Record | None, collection: Collection | None) -> None:
-    """Write one model with its card, and its record if there is one, in one step."""
-    with fresh_folder(folder) as draft:
-        kind: Any = CrossEncoder if (source / "cross_encoder.json").is_file() else DenseEncoder
-        model = kind.from_pretrained(source)
-        save_for_others(model, draft)
-        card(model, name, record, collection).save(draft / "README.md")
-        if record:
-            record.save(draft).replace(draft / "record.json")
+    """Write one model with its card, and its record if there is one."""
+    kind: Any = CrossEncoder if (source / "cross_encoder.json").is_file() else DenseEncoder
+    model = kind.from_pretrained(source)
+    save_for_others(model, folder)
+    card(model, name, record, collection).save(folder / "README.md")
+    if record:
+        record.save(folder).replace(folder / "record.json")
 
 
 def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:

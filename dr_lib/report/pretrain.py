@@ -45,8 +45,7 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
-    for folder in (target, target / "query-encoder", target / "passage-encoder"):
-        check_free(folder)
+    check_free(target)
     pipeline = Pipeline(recipe, searches=False)
     check_length(recipe.passage_length, pipeline.base, "passage_length")
     made = pipeline.pretrained
@@ -59,23 +58,23 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
     except TimeIsUpError:
         begun = how_far(made, cache) or f"0 of {recipe.pretraining.last:,} steps of pre-training"
         raise TimeIsUpError(f"time is up after {begun}: the same command goes on") from None
-    models = sides(done)
-    folders = {target / side if len(models) > 1 else target: model for side, model in models.items()}
-    for folder, source in folders.items():
-        _write(source, folder, pipeline, TrainLog.load(done / "log.json"))
-    return list(folders)
+    models, log = sides(done), TrainLog.load(done / "log.json")
+    inside = {side: side if len(models) > 1 else "" for side in models}
+    with fresh_folder(target) as draft:
+        for side, model in models.items():
+            _write(model, draft / inside[side], pipeline, log)
+    return [target / place for place in inside.values()]
 
 
 def _write(model: Path, folder: Path, pipeline: Pipeline, log: TrainLog) -> None:
-    """Write model, modules of sentence-transformers, log, recipe and card in one step."""
+    """Write model, modules of sentence-transformers, log, recipe and card."""
     recipe = pipeline.recipe
-    with fresh_folder(folder) as draft:
-        shutil.copytree(model, draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
-        write_modules(DenseEncoder.from_pretrained(model, **recipe.layout.model_dump(), pooling=recipe.pooling), draft)
-        log.save(draft / "log.json")
-        read = _part(recipe)
-        write_text(draft / "recipe.yaml", yaml.safe_dump(read, sort_keys=False, allow_unicode=True))
-        _card(pipeline, log, read, (model / EXTRA_FILE).is_file()).save(draft / "README.md")
+    shutil.copytree(model, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    write_modules(DenseEncoder.from_pretrained(model, **recipe.layout.model_dump(), pooling=recipe.pooling), folder)
+    log.save(folder / "log.json")
+    read = _part(recipe)
+    write_text(folder / "recipe.yaml", yaml.safe_dump(read, sort_keys=False, allow_unicode=True))
+    _card(pipeline, log, read, (model / EXTRA_FILE).is_file()).save(folder / "README.md")
 
 
 def _part(recipe: Recipe) -> dict[str, Any]:

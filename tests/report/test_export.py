@@ -103,7 +103,7 @@ def test_the_lines_for_transformers_give_the_same_vectors(saved, tmp_path, setti
 
 @pytest.mark.parametrize("settings", WAYS)
 def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings):
-    pytest.importorskip("sentence_transformers", reason="make bench-setup installs sentence-transformers")
+    pytest.importorskip("sentence_transformers", reason="make setup installs sentence-transformers")
     (folder,) = export(saved(**settings), tmp_path / "out")
     model = run(folder, blocks(folder)[0])["model"]
     given = [texts if len(texts) == 2 else texts[0] for texts in as_given(settings)]
@@ -169,7 +169,7 @@ def test_the_lines_for_a_re_ranker_give_its_logits(saved_reranker, tmp_path, tin
 
 
 def test_sentence_transformers_gives_a_re_rankers_logits(saved_reranker, tmp_path):
-    pytest.importorskip("sentence_transformers", reason="make bench-setup installs sentence-transformers")
+    pytest.importorskip("sentence_transformers", reason="make setup installs sentence-transformers")
     (folder,) = export(saved_reranker, tmp_path / "out")
     names = run(folder, blocks(folder)[0])
     expected = run(folder, blocks(folder)[1])
@@ -206,6 +206,21 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
     export(source, tmp_path / "out", name="first")
     (folder,) = export(source, tmp_path / "out", name="second")
     assert "# second (retriever)" in (folder / "README.md").read_text()
+
+
+def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(saved, saved_reranker, tmp_path):
+    (tmp_path / "both").mkdir()
+    for source, kind in ((saved(), "retriever"), (saved_reranker, "re-ranker")):
+        source.rename(tmp_path / "both" / kind)
+    one, out = tmp_path / "both" / "retriever", tmp_path / "out"
+    assert export(one, out) == [out]
+    assert export(tmp_path / "both", out) == [out / "retriever", out / "re-ranker"]
+    assert {path.name for path in out.iterdir()} == {"retriever", "re-ranker"}, "the one before would be found first"
+    assert export(one, out) == [out] and not (out / "re-ranker").exists()
+    export(tmp_path / "both", out)
+    (out / "re-ranker" / "README.md").unlink()
+    with pytest.raises(InputError, match="re-ranker: is there already"):
+        export(one, out)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

@@ -119,6 +119,15 @@ def test_the_first_line_says_what_is_trained_besides_and_how_long(recipe, tmp_pa
     assert len(lines) == 1, "nothing is left to do"
 
 
+def test_two_encoders_get_a_folder_each_and_the_same_call_replaces_them(recipe, tmp_path):
+    two = recipe.with_(objective={"name": "ict", "params": {"separate": True}})
+    folders = pretrain(two, tmp_path / "out")
+    assert folders == [tmp_path / "out" / side for side in ("query-encoder", "passage-encoder")]
+    first, second = (load_file(folder / "model.safetensors") for folder in folders)
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    assert pretrain(two, tmp_path / "out") == folders
+
+
 def test_a_folder_with_other_things_is_left_alone(recipe, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("mine")
