@@ -179,7 +179,7 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
                 raise InputError(f"there is no system {name!r}", where="systems", fix=fix)
             find_encoder(name)
             label = Path(name).name
-            given[label if label not in given else name] = name
+            given[name if label in {BM25, *trained, *given} else label] = name
     return given, trained
 
 

@@ -174,7 +174,7 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
         name = record.label if record else place.resolve().name
-        dense[f"{name} ({place})" if name in dense else name] = found
+        dense[f"{name} ({place})" if name in {"BM25", *dense} else name] = found
     collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
     return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
 

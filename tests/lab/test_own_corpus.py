@@ -13,7 +13,7 @@ from dr_lib import collections, lab, places, report
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.lab import own_corpus
-from dr_lib.models import DenseEncoder, DenseSettings
+from dr_lib.models import DenseEncoder, DenseSettings, save_masked_lm
 
 
 @pytest.fixture
@@ -40,6 +40,21 @@ def test_every_system_is_run_alone_and_one_is_fused_with_bm25(compare, tmp_path)
     assert page.index("verdict-box") < page.index("The comparison") < page.index("Answers side by side")
     assert "<script" not in page and "&lt;script&gt;" in page and str(folder) in page
     assert not re.search(r'(?:src|href)="(?!data:|#)', page) and "prefers-color-scheme: dark" in page
+
+
+def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_own(
+    own_recipe, tmp_path, tiny_bert, tiny_tokenizer
+):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+    folders = [tmp_path / name for name in ("simlm", "BM25", "mine", "other/mine")]
+    for folder in folders:
+        DenseEncoder.from_pretrained(tmp_path / "base").save(folder)
+        (folder / "modules.json").write_text("[]")
+    simlm, bm25, mine, other = map(str, folders)
+    given, trained = own_corpus.sort_systems([*folders, "simlm"])
+    assert given == {simlm: simlm, bm25: bm25, "mine": mine, other: other} and trained == ["simlm"]
+    labels = list(own_corpus.rows(own_recipe, given, trained, judged=[]))
+    assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 6 + len(given)
 
 
 def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):

@@ -226,11 +226,11 @@ def test_labels_to_choose_from_are_named(run):
 
 
 def test_models_of_one_name_are_told_apart(run, here):
-    places = [here / name / "model" for name in "ab"]
+    places = [here / name for name in ("a/model", "b/model", "BM25")]
     for place in places:
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
-    found = lab.searcher_for(run[1].collection.name, places, bm25=False)
-    assert list(found.systems) == ["model", f"model ({places[1]})"]
+    found = lab.searcher_for(run[1].collection.name, places)
+    assert list(found.systems) == ["BM25", "model", f"model ({places[1]})", f"BM25 ({places[2]})"]
 
 
 def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, here):
