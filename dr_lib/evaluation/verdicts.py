@@ -61,7 +61,8 @@ class PairResult:
         p_holm: corrected p-value.
         detectable: smallest difference found with power 0.8.
         state: of this comparison alone, however many seeds there are.
-        relation: what the claim says of the two: the first "over" the second, "level with" it, or "within" a range.
+        relation: what the claim says of the two: the first "over" the second, "level with" it, "at least level with" it, or
+            "within" a range.
     """
 
     better: str
@@ -260,7 +261,7 @@ def _statistic(check: Check, places: Mapping[str, Runs], sign: float, draws: int
         return _wins(check, places, draws)
     better, worse = rows
     one = _Statistic(better, worse, name, low=-width, high=width if check.kind == "equal" else np.inf)
-    one.relation = "level with" if check.kind == "equal" else "over"
+    one.relation = "level with" if check.kind == "equal" else "at least level with" if width else "over"
     weights = [sign / len(places)] * len(places)
     if check.kind == "gain":
         weights = [sign, *[-sign / (len(places) - 1)] * (len(places) - 1)]

@@ -19,6 +19,14 @@ COUNTS = {
     "pair": (5, 1, 19, 16),
 }
 
+FIRST = {  # claims that a system is the first of a whole column
+    *("simlm-main-mrr", "simlm-main-r1k", "simlm-nq", "simlm-nq-r100"),
+    *("cdmae-main-mrr", "cdmae-main-r1k", "cdmae-trec19", "cdmae-stage-bm25", "cdmae-stage-distilled", "cdmae-beir-average"),
+    *("master-main-mrr", "master-trec19", "master-trec20", "master-nq", "master-nq-r100", "master-beir-average"),
+    *("pair-main-mrr", "pair-main-r50", "pair-main-r1000", "pair-main-nq-r5", "pair-main-nq-r20", "pair-main-nq-r100"),
+    "dprpaq-best-dialogue",
+}
+
 
 @pytest.fixture(scope="module")
 def papers():
@@ -41,6 +49,17 @@ def test_every_claim_agrees_with_the_papers_own_numbers(papers):
                 table = paper.table(claim.table)
                 high, low = (number(table.cell(name, claim.metric)) for name in (better, worse))
                 assert (low > high) if claim.lower_is_better else (high > low), (claim.id, better, worse)
+
+
+def test_the_first_of_a_column_is_compared_with_all_the_others(papers):
+    found = {claim.id: (paper, claim) for paper in papers.values() for claim in paper.claims if claim.id in FIRST}
+    assert found.keys() == FIRST
+    for paper, claim in found.values():
+        column = paper.table(claim.table).column(claim.metric)
+        values = {row: number(cell) for row, cell in column.items() if number(cell) is not None}
+        best = max(values, key=values.get)
+        pairs = claim.answered_by.pairs or claim.pairs
+        assert {worse for better, worse in pairs if better == best} == values.keys() - {best}, claim.id
 
 
 def test_rows_are_named_as_the_files_readers_expect(papers):
