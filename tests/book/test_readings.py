@@ -16,6 +16,7 @@ SAID = {
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o KD; R@5", "pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o PSR; R@5", "pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "methods/main; none; R@5", "pair/table03; w/o KD; R@5"],
+        [f"pair/table03; {row}; R@20" for row in ("w/o PT", "w/o KD", "w/o PSR", "Complete (PAIR)")],
     ],
     "pair/table05_thresholds": [
         [f"pair/table05-labels; {row}; Acc_pos" for row in ("0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4")],
@@ -84,7 +85,8 @@ SAID = {
         ]
     ],
     "methods/equal_budgets": [
-        [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")]
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")],
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "condenser", "none")],
     ],
     "methods/main_results": [
         [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
