@@ -16,7 +16,6 @@ SAID = {
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o KD; R@5", "pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o PSR; R@5", "pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "methods/main; none; R@5", "pair/table03; w/o KD; R@5"],
-        [f"pair/table03; {row}; R@20" for row in ("w/o PT", "w/o KD", "w/o PSR", "Complete (PAIR)")],
     ],
     "pair/table05_thresholds": [
         [f"pair/table05-labels; {row}; Acc_pos" for row in ("0.8 / 0.2", "0.7 / 0.3", "0.6 / 0.4")],

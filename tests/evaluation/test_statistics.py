@@ -117,10 +117,17 @@ def test_intervals_over_queries_and_seeds_agree_with_scipy_level_by_level(seed):
 
 
 def test_crossing_counts_the_resamples_beyond_the_nearer_border():
-    drawn = np.array([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0, 5.0])
-    assert crossing(1.8, drawn) == 2 * (1 + 2) / 10
+    drawn = np.repeat([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0, 3.5, 4.0, 5.0], 10_000)
+    assert crossing(1.8, drawn) == pytest.approx(2 * 2 / 9, abs=0.005)
     assert crossing(-0.1, drawn) == 1.0
-    assert crossing(2.5, drawn, -3, 4.5) == 2 * (1 + 1) / 10
+    assert crossing(2.5, drawn, -3, 4.5) == pytest.approx(2 / 9, abs=0.005)
+    assert crossing(6.0, drawn, -3) == 2 / (1 + len(drawn))
+
+
+def test_a_p_value_at_the_level_is_seldom_below_it_by_the_luck_of_the_draw():
+    """The exact p-value is 0.05; without a margin half of all draws would call the difference significant."""
+    found = [crossing(1.96, np.random.default_rng(seed).normal(1.96, 1, 2000)) for seed in range(200)]
+    assert 0 < sum(p < 0.05 for p in found) <= 20
 
 
 def test_randomisation_agrees_with_scipy():
