@@ -55,6 +55,7 @@ SAID = {
         [f"dpr_paq/figure02; {row}; accuracy@20" for row in ("no pairs", "3,000 pairs")],
     ],
     "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
+    "master/table09_cases": [[f"master/table09; {row}; MRR@10" for row in ("CPR + RPR + POR", "BERT")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
     ],
