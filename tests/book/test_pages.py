@@ -115,6 +115,22 @@ def test_style_sheet_and_figures_use_the_same_colours():
 
 
 @needs_chromium
+def test_on_a_phone_a_question_to_start_from_does_not_cover_its_ranks(tmp_path):
+    """The cell of a name is bounded there, and the button in it is no wider."""
+    row = (
+        '<tr><td><button class="question">Checks validity of used arguments</button></td><td class="number">308</td></tr>'
+    )
+    styles = "".join((BOOK / name).read_text() for name in ("_static/book.css", "extra/search-page/search.css"))
+    shown = f'<div class="dr-offered"><div class="dr-table"><table class="table">{row}</table></div></div>'
+    page = tmp_path / "page.html"
+    page.write_text(f'<meta charset="utf-8"><style>{styles}</style><article class="bd-article">{shown}</article>', encoding="utf-8")
+    with opened(tmp_path / "profile", 390) as browser:
+        browser.visit(page)
+        button, cell = (f"document.querySelector('{one}').getBoundingClientRect()" for one in ("button", "td"))
+        assert browser.run(f"{button}.right <= {cell}.right")
+
+
+@needs_chromium
 def test_on_a_phone_names_stay_in_view_while_the_numbers_of_a_wide_table_scroll(tmp_path):
     number = interval_cell(Interval(42.0, 41.2, 42.8))
     shown = table(["configuration", *"abcdef"], [["general text, then target passages", *[number] * 6]], caption="x").data
