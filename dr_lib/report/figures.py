@@ -10,6 +10,7 @@ Every figure is as narrow as a phone (`WIDTH`) and is drawn once: names stand ab
 import html
 import io
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -353,7 +354,7 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
                 axes.plot(found["step"], smoothed(found[name], 5), linewidth=1.6, **palette.line(kinds.index(name)))
-            axes.set_title(tick(label), fontsize=12)
+            axes.set_title(textwrap.fill(tick(label), 28), fontsize=12)  # a longer line runs into the next panel's
             axes.tick_params(labelsize=11, labelbottom=True)
             axes.locator_params(axis="x", nbins=4)
         for lowest in places[max(0, len(panels) - across) : len(panels)]:

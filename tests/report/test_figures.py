@@ -157,6 +157,15 @@ def test_training_curves_draw_parts_in_one_colour_and_leave_out_their_sum(drawn,
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["decoder", "encoder", "loss"]
 
 
+def test_a_long_name_above_a_panel_does_not_run_into_the_next_one(drawn, record):
+    training = {"pretrained": {"curve": {"step": [1, 2], "loss": [2.0, 1.0]}}}
+    names = ("general text, then target passages", "target passages")
+    training_curves({name: [record(name, [1.0], training=training)] for name in names}, ending="loss", unit="nats")
+    drawn[0].draw_without_rendering()
+    left, right = (axes.title.get_window_extent() for axes in drawn[0].axes)
+    assert left.x1 < right.x0
+
+
 def test_without_a_logged_stage_a_sentence_stands_in(record):
     assert logged([record("a", [1.0])], "loss") == {}
     assert "no training of this kind" in training_curves({"a": [record("a", [1.0])]}, ending="loss", unit="x").data
