@@ -26,7 +26,7 @@ RECORDS = "../../book/records"
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
-NOT_YET = HTML('<p class="dr-note">Nothing is measured yet; the card on this page gives the cost.</p>')
+NOT_YET = HTML('<p class="dr-note">What belongs here is not measured yet; the missing runs, named on this page, give the cost.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
 
@@ -83,14 +83,15 @@ class Comparison:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
-            best = max(means.values(), key=lambda one: one.mean, default=None)
+            best = max((one.mean for one in means.values()), default=None) if len(means) > 1 else None
             cells = (means.get(label) for label in labels)
-            columns[name + self._ours] = [interval_cell(one, best=one is best and len(means) > 1) for one in cells]
+            columns[name + self._ours] = [interval_cell(one, best=one is not None and one.mean == best) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
-        measure = self.measure[:1].upper() + self.measure[1:]
-        unit = f"{measure} in percent, with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+        first = self.measure[:1] if self.measure[1:2].isupper() else self.measure[:1].upper()  # nDCG begins small
+        over = "with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+        unit = f"{first}{self.measure[1:]} in percent, {over}"
         about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
         parts = [tables.table(list(columns), rows, caption=about)] if len(columns) > 1 else []

@@ -56,6 +56,18 @@ def test_a_paper_that_measured_something_else_is_said_to(runs):
     assert "paper (top-20 accuracy, %): ahead 39.0, BM25 36.0." in figure and "live (MRR@10, %)" in figure
 
 
+def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
+    assert ". MRR@10 in percent" in compared(runs).table([*runs], "x.").data
+    for measure, begins in (("nDCG@10", "nDCG@10"), ("accuracy@20", "Accuracy@20")):
+        own = {"ahead": [record("ahead", [0.5, 1.0], measure=measure)]}
+        assert f"x. {begins} in percent" in Comparison("simlm/table08", own, measure, records={}).table(["ahead"], "x.").data
+
+
+def test_equal_values_are_both_the_best(record):
+    equal = {label: [record(label, [0.5, 1.0])] for label in ("ahead", "BM25")}
+    assert compared(equal).table([*equal], "x").data.count("<strong>75.0</strong>") == 2
+
+
 def test_the_first_figure_leads_the_page(runs):
     both = compared(runs, {"ahead": 39.0, "BM25": 36.0}).figure([*runs], "system").data
     alone = compared(runs).figure([*runs], "system").data
