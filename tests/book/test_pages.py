@@ -117,9 +117,8 @@ def test_style_sheet_and_figures_use_the_same_colours():
 @needs_chromium
 def test_on_a_phone_a_question_to_start_from_does_not_cover_its_ranks(tmp_path):
     """The cell of a name is bounded there, and the button in it is no wider."""
-    row = (
-        '<tr><td><button class="question">Checks validity of used arguments</button></td><td class="number">308</td></tr>'
-    )
+    question = '<td><button class="question">Checks validity of typically used arguments</button></td>'
+    row = "<tr>" + question + '<td class="number">308</td>' * 9 + "</tr>"
     styles = "".join((BOOK / name).read_text() for name in ("_static/book.css", "extra/search-page/search.css"))
     shown = f'<div class="dr-offered"><div class="dr-table"><table class="table">{row}</table></div></div>'
     page = tmp_path / "page.html"
