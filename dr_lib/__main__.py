@@ -190,7 +190,7 @@ def parser() -> argparse.ArgumentParser:
     search = command("search", search_collection)
     search("collection", help="a collection, or a record: its collection and its model")
     search("query", nargs="?", help="the question (default: one per line from standard input)")
-    search("--model", type=Path, action="append", default=[], help="a retriever: folder, record, or all-MiniLM-L6-v2")
+    search("--model", type=Path, action="append", default=[], help="a retriever: folder, record, or name of an encoder")
     search("--reranker", type=Path, help="folder of a cross-encoder that re-ranks the first 100 passages")
     search("--no-bm25", action="store_true", help="leave BM25 out")
     search("-k", type=count, default=5, help="passages shown (default: 5)")

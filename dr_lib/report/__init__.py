@@ -2,7 +2,7 @@
 
 from dr_lib.report.comparison import NOT_YET, Comparison, nearest, notice, title_of
 from dr_lib.report.export import card, export, export_run
-from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, named, named_in, show, tick, training_curves
+from dr_lib.report.figures import WIDTH, Palette, Series, curves, intervals, logged, show, tick, training_curves
 from dr_lib.report.findings import Advice, advice, next_steps
 from dr_lib.report.measured import (
     corrected_tests,
@@ -27,6 +27,8 @@ from dr_lib.report.tables import (
     folded,
     interval_cell,
     leaning,
+    named,
+    named_in,
     per_cent,
     scientific,
     search_table,

@@ -16,9 +16,9 @@ from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record, answer, of_older_recipe
 from dr_lib.places import notebook_of, project_root
 from dr_lib.report import measured, tables
-from dr_lib.report.figures import Series, intervals, named, named_in, slopes
+from dr_lib.report.figures import Series, intervals, slopes
 from dr_lib.report.measured import Pair, Runs, presentable
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, minus, per_cent, spell_data
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, minus, named, named_in, per_cent, spell_data
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"

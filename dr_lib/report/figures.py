@@ -11,7 +11,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,34 +24,8 @@ from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
-from dr_lib.report.tables import data_named, per_cent
+from dr_lib.report.tables import named
 
-FUSED = "BM25 + "
-NAMES = {
-    "none": "no pre-training",
-    "mlm": "masked LM",
-    "rtd": "replaced tokens (ELECTRA)",
-    "simlm": "SimLM",
-    "cdmae": "CDMAE",
-    "encdec_mlm": "Enc-Dec MLM",
-    "encdec_rtd": "Enc-Dec RTD",
-    "autoencoder": "auto-encoder",
-    "condenser": "Condenser",
-    "cocondenser": "coCondenser",
-    "retromae": "RetroMAE",
-    "master": "MASTER",
-    "ict": "ICT",
-    "bfs": "BFS",
-    "paq": "generated questions (PAQ)",
-    "reddit": "posts (Reddit)",
-    "nsp": "pairs read together (BERT)",
-    "pair": "PAIR",
-}
-"""What a page calls a method in place of its code word."""
-OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
-OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
-OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
-"""The same of other labels that papers or our records give to what they compare."""
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
     "pairs of texts": "ict bfs paq reddit nsp pair",
@@ -99,33 +73,6 @@ LOOK |= {"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False, 
 LOOK |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), PALETTE.text)
 LOOK |= dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), PALETTE.grid)
 LOOK |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none") | {"svg.fonttype": "none"}
-
-
-def named(label: str) -> str:
-    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its name.
-
-    Example:
-        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
-        ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
-        >>> named("BM25 + simlm, by rank"), named("General -> MS")
-        ('BM25 + SimLM, by rank', 'General → MS')
-    """
-    joined = FUSED if label.startswith(FUSED) else ""
-    word, comma, rest = label.removeprefix(joined).partition(", ")
-    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
-    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
-
-
-def named_in(text: str, labels: Iterable[str]) -> str:
-    """A text about some labels, with each of them as `named` gives it.
-
-    Example:
-        >>> named_in("Not run: none, another.", ["none", "another"])
-        'Not run: no pre-training, another.'
-    """
-    names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
-    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
-    return re.sub(whole, lambda found: names[found[0]], text) if names else text
 
 
 def family(label: str) -> str | None:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 from IPython.display import HTML
 
 from dr_lib.lab import GeneratedQueries, Record
-from dr_lib.report.figures import named
 from dr_lib.report.measured import Pair, Runs, corrected_tests, detectable, mean_intervals, presentable
-from dr_lib.report.tables import bullets
+from dr_lib.report.tables import bullets, named
 
 LEVEL = 0.05
 """A difference is called established where its p-value, corrected over the pairs (Holm), is below."""

@@ -21,10 +21,9 @@ from dr_lib.files import write_text
 from dr_lib.models import find_encoder
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
-from dr_lib.report.figures import FUSED, named
 from dr_lib.report.findings import BM25, Advice, advice, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
-from dr_lib.report.tables import Cell, bullets, data_named, folded, interval_cell, search_table, table
+from dr_lib.report.tables import FUSED, Cell, bullets, data_named, folded, interval_cell, named, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = ("MRR@10", "nDCG@10", "R@100")

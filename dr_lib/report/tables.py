@@ -6,7 +6,7 @@ reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from textwrap import wrap
@@ -38,6 +38,32 @@ DATA |= {"dbpedia-mini": "DBpedia-Entity (sample)", "wikipedia-nq": "Wikipedia a
 DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "SGD", "msmarco-passage": "MS MARCO"}
 DATA |= {"made tokens": "sequences of tokens", "glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
 """What a page calls a collection in place of the name that it is loaded by."""
+FUSED = "BM25 + "
+NAMES = {
+    "none": "no pre-training",
+    "mlm": "masked LM",
+    "rtd": "replaced tokens (ELECTRA)",
+    "simlm": "SimLM",
+    "cdmae": "CDMAE",
+    "encdec_mlm": "Enc-Dec MLM",
+    "encdec_rtd": "Enc-Dec RTD",
+    "autoencoder": "auto-encoder",
+    "condenser": "Condenser",
+    "cocondenser": "coCondenser",
+    "retromae": "RetroMAE",
+    "master": "MASTER",
+    "ict": "ICT",
+    "bfs": "BFS",
+    "paq": "generated questions (PAQ)",
+    "reddit": "posts (Reddit)",
+    "nsp": "pairs read together (BERT)",
+    "pair": "PAIR",
+}
+"""What a page calls a method in place of its code word."""
+OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
+OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
+OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
+"""The same of other labels that papers or our records give to what they compare."""
 
 
 def data_named(name: str) -> str:
@@ -216,6 +242,33 @@ def folded(summary: str, *parts: HTML) -> HTML:
     return HTML(f'<details class="dr-folded"><summary>{html.escape(summary)}</summary>{inside}</details>')
 
 
+def named(label: str) -> str:
+    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its name.
+
+    Example:
+        >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
+        ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
+        >>> named("BM25 + simlm, by rank"), named("General -> MS")
+        ('BM25 + SimLM, by rank', 'General → MS')
+    """
+    joined = FUSED if label.startswith(FUSED) else ""
+    word, comma, rest = label.removeprefix(joined).partition(", ")
+    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
+    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
+
+
+def named_in(text: str, labels: Iterable[str]) -> str:
+    """A text about some labels, with each of them as `named` gives it.
+
+    Example:
+        >>> named_in("Not run: none, another.", ["none", "another"])
+        'Not run: no pre-training, another.'
+    """
+    names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
+    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+    return re.sub(whole, lambda found: names[found[0]], text) if names else text
+
+
 def flips_table(first: Record, second: Record, measure: str, collection: str | None = None, *, shown: int = 3) -> HTML:
     """The queries that a change of the recipe wins and loses: those that only one of two runs answers, and their number.
 
@@ -232,13 +285,13 @@ def flips_table(first: Record, second: Record, measure: str, collection: str | N
         InputError: runs on different queries, or not made on this machine.
     """
     searched, split = collection_of(first, place=collection, searched=True), first.recipe["evaluation"]["split"]
-    rankings = {record.label: ranking_of(record) for record in (first, second)}
+    rankings = {named(record.label): ranking_of(record) for record in (first, second)}
     parts = []
     for one, other in ((first, second), (second, first)):
         cases = flips(one.measured, other.measured, measure)
         part = f"; the {shown} with the widest gap" if len(cases) > shown else ""
         number = f"{len(cases)} of {len(one.query_ids)} queries"
-        caption = f"Answered by {other.label}, missed by {one.label} ({measure} 0): {number}{part}."
+        caption = f"Answered by {named(other.label)}, missed by {named(one.label)} ({measure} 0): {number}{part}."
         parts.append(cases_table(cases[:shown], rankings, searched, split, caption).data)
     together = HTML("".join(parts))
     return folded("Queries of this build's smoke run, to see what is shown", together) if first.scale == "smoke" else together

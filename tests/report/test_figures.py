@@ -10,7 +10,8 @@ from matplotlib.colors import to_hex
 from dr_lib import objectives, places
 from dr_lib.evaluation import Interval
 from dr_lib.report import Series, curves, figures, intervals, logged, named, training_curves
-from dr_lib.report.figures import FAMILIES, LEAST_SPAN, NAMES, PALETTE, WIDTH, family, slopes, tick
+from dr_lib.report.figures import FAMILIES, LEAST_SPAN, PALETTE, WIDTH, family, slopes, tick
+from dr_lib.report.tables import NAMES
 
 
 @pytest.fixture

@@ -100,19 +100,20 @@ def test_long_passages_are_cut_around_the_first_marked_word():
 @pytest.mark.parametrize("scale", ["laptop", "smoke"])
 def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch, record, scale):
     found = collection(query=["q0", "q1"], passage=["p1", "p2"], grade=[1, 1])
-    lines = {"old": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
+    lines = {"none": ranking([0, 1, 2]), "<new>": ranking([1, 0, 2])}
     monkeypatch.setattr(tables, "collection_of", lambda record, place, searched: found)
     monkeypatch.setattr(tables, "ranking_of", lambda record: lines[record.label])
     more = {"query_ids": ["q0", "q1"], "recipe": {"evaluation": {"split": "test"}}, "scale": scale}
-    made = [record(label, values, "R@1", **more) for label, values in (("old", [0, 1]), ("<new>", [1, 1]))]
+    made = [record(label, values, "R@1", **more) for label, values in (("none", [0, 1]), ("<new>", [1, 1]))]
     for one in made:
         object.__setattr__(one.measured, "query_ids", ["q0", "q1"])
     html = flips_table(*made, "R@1").data
     assert re.findall(r"<caption>(.*?)</caption>", html) == [
-        "Answered by &lt;new&gt;, missed by old (R@1 0): 1 of 2 queries.",
-        "Answered by old, missed by &lt;new&gt; (R@1 0): 0 of 2 queries.",
+        "Answered by &lt;new&gt;, missed by no pre-training (R@1 0): 1 of 2 queries.",
+        "Answered by no pre-training, missed by &lt;new&gt; (R@1 0): 0 of 2 queries.",
     ]
     assert "<new>" not in html and "<script>" not in html and html.count("How are vectors") == 1
+    assert ">none<" not in html  # a method's name, not its code word
     assert html.startswith("<details") == (scale == "smoke")
 
 
