@@ -283,6 +283,7 @@ class Study:
         if left:
             names = ", ".join(f"{run.name}{far and f', stopped after {far}'}" for run, far in result.pending.items())
             tqdm.write(f"{self.name}: {len(left)} runs pending for lack of time: {names}")
+        result.failures = {run: result.failures[run] for run in ends if run in result.failures}  # not as they came in
         if result.failures:
             raise StudyError(result)
         return result
