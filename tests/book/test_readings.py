@@ -75,6 +75,10 @@ SAID = {
             [f"simlm/figure03; {name}, {steps} steps; MRR@10" for name in ("SimLM", "MLM")]
             for steps in ("500", "1,000", "2,000", "4,000", "16,000")
         ),
+        *(
+            [f"simlm/figure03; {name}, {steps} steps; MRR@10" for name in ("AutoEncoder", "SimLM")]
+            for steps in ("1,000", "2,000", "16,000")
+        ),
         [f"simlm/figure03; SimLM, {steps} steps; MRR@10" for steps in ("16,000", "4,000", "2,000", "1,000", "500")],
         [
             f"simlm/figure03; {row}; MRR@10"
@@ -82,7 +86,10 @@ SAID = {
         ],
     ],
     "methods/trust": [
-        [f"simlm/figure03; {row}; MRR@10" for row in (f"SimLM, {steps} steps", f"MLM, {steps} steps", "no pre-training")]
+        [
+            f"simlm/figure03; {row}; MRR@10"
+            for row in (*(f"{name}, {steps} steps" for name in ("AutoEncoder", "SimLM", "MLM")), "no pre-training")
+        ]
         for steps in ("1,000", "16,000")
     ],
     "master/fig3_steps": [
