@@ -155,7 +155,7 @@ def prose(path):
 
 @pytest.mark.parametrize("page", SAID)
 def test_orders_that_a_reading_states_are_those_of_the_records(page):
-    assert "**In the book's records" in prose(ROOT / f"notebooks/{page}.ipynb")
+    assert "**In the book's records**" in prose(ROOT / f"notebooks/{page}.ipynb")
     for order in SAID[page]:
         numbers = [float(value(cell)) for cell in order]
         assert all(one > other for one, other in pairwise(numbers)), dict(zip(order, numbers, strict=True))
