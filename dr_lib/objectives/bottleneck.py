@@ -4,8 +4,8 @@ SimLM figure 1 is the base of several methods, which add what each side reads an
 baselines (section 5.1, Table 7) need no generator. In `encdec_mlm` encoder and decoder read masked passages and predict
 the masked tokens. The paper gives the rates, 30 % and 50 %, and that only masked tokens carry a loss. It leaves open
 whether the decoder's mask contains the encoder's, as SimLM's does, and whether a masked token always becomes [MASK]. In
-`autoencoder`, which the paper finds worse than no pre-training, the encoder reads the clean passage, and the decoder has
-nothing but its vector. Page: ideas/bottleneck.
+`autoencoder`, which the paper finds worse than no pre-training, the encoder reads the clean passage (`encoder_rate` hides
+a part of it), and the decoder has nothing but its vector. Page: ideas/bottleneck.
 """
 
 from typing import ClassVar, Literal
@@ -122,16 +122,30 @@ class EncdecMlm(EncoderDecoder):
         return predict_tokens(self.model, states, batch.input_ids, mask, *rates)
 
 
+class AutoencoderSettings(EncoderDecoderSettings):
+    """Parameters of the auto-encoder.
+
+    Attributes:
+        encoder_rate: share of tokens masked for the encoder; 0 in the paper, whose explanation of the row is its clean text.
+
+    The decoder's parameters are those of `EncoderDecoderSettings`.
+    """
+
+    encoder_rate: float = Field(0.0, ge=0, le=1)
+
+
 class Autoencoder(EncoderDecoder):
     """Write the passage from its vector alone: the decoder reads nothing else but [MASK]."""
 
     cites = ("simlm",)
+    settings: AutoencoderSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The decoder's loss at every token but special ones; the encoder has none of its own."""
         batch = self.maskable(batch)
         # The decoder sees lengths and special tokens, nothing else: every word has to come out of the vector.
         nothing = self.hide(batch, ~batch.special, generator)
-        _, decoded = self.states(batch, batch.input_ids, nothing)
+        mask = masking.whole_word(batch, self.settings.encoder_rate, generator)
+        _, decoded = self.states(batch, self.hide(batch, mask, generator), nothing)
         decoder = predict_tokens(self.model, decoded, batch.input_ids, ~batch.special)
         return report(decoder.loss, decoder=decoder)

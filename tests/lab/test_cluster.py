@@ -116,17 +116,25 @@ def hold(cache, stage, taken) -> None:
         time.sleep(600)
 
 
-def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(tiny_recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("when", ["before", "while we wait"])
+def test_on_a_shared_disk_the_lock_of_a_killed_process_is_taken_over(when, tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("DR_SHARED_CACHE", "1")
     monkeypatch.setattr("dr_lib.stages.LOOK_EVERY", 0.2)
-    said: list[str] = []
-    cache, stage = Cache(tmp_path / "stages", announce=said.append), lab.Pipeline(tiny_recipe).passages()
     context = multiprocessing.get_context("fork")
     taken = context.Event()
+    said: list[str] = []
+
+    def kill(*news: str) -> None:
+        said.extend(news)
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.join()
+
+    cache, stage = Cache(tmp_path / "stages", announce=kill), lab.Pipeline(tiny_recipe).passages()
     holder = context.Process(target=hold, args=(cache, stage, taken))
     holder.start()
     assert taken.wait(30)
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.join()
+    if when == "before":
+        kill()
     assert (cache.get(stage) / "manifest.json").is_file()
-    assert f"waiting for process {holder.pid}" in said[0]
+    waited = [f"{stage.name}: waiting for process {holder.pid}"] if when == "while we wait" else []
+    assert [line.partition(" on ")[0] for line in said] == waited

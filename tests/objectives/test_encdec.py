@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from dr_lib.objectives.bottleneck import EncoderDecoder
 from dr_lib.tokens import TokenBatch
 
 
@@ -85,6 +86,22 @@ def test_loss_and_gradient_of_auto_encoding_are_those_of_full_logits(
     assert torch.allclose(result["loss"], expected, atol=1e-5) and result["loss"] == result["decoder_loss"]
     assert torch.allclose(result["decoder_accuracy"], (logits.argmax(-1) == ids)[counted].float().mean())
     assert same_gradients(objective, result["loss"], expected)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_the_auto_encoders_encoder_reads_as_much_as_its_rate_leaves(rate, make, batch, seeded, monkeypatch):
+    objective, read = make("autoencoder", encoder_rate=rate), []
+    whole = EncoderDecoder.states
+    monkeypatch.setattr(EncoderDecoder, "states", lambda self, batch, *ids: read.append(ids) or whole(self, batch, *ids))
+    objective(batch, seeded())
+    ((encoder_ids, decoder_ids),) = read
+    hidden, maskable = encoder_ids != batch.input_ids, ~batch.special
+    assert (encoder_ids[hidden] == 4).all() and (hidden <= maskable).all()
+    pieces = maskable.sum(1)
+    most = (rate * pieces).round().clamp(min=1 if rate else 0)
+    assert (hidden.sum(1) <= most).all() and hidden.any() == (rate > 0)
+    assert rate < 1 or torch.equal(hidden, maskable)
+    assert torch.equal(decoder_ids, torch.where(maskable, 4, batch.input_ids))  # whatever the encoder reads
 
 
 def test_the_encoder_has_no_loss_of_its_own(make, batch, seeded):

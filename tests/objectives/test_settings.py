@@ -18,7 +18,7 @@ DEFAULTS = {
     "simlm": RATES | COPIED | {"mask_policy": "mask", "generator": "frozen", "generator_weight": 0.2},
     "encdec_mlm": RATES | COPIED | {"targets": "masked"},
     "encdec_rtd": RATES | COPIED | {"generator": "frozen"},
-    "autoencoder": COPIED,
+    "autoencoder": COPIED | {"encoder_rate": 0.0},
     "condenser": CONDENSER,
     "cocondenser": CONDENSER,
     "retromae": RATES | BERT | {"bag_weight": 0.0},
