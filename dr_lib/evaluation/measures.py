@@ -26,8 +26,8 @@ Page of the book: ideas/evaluation.
 
 import base64
 import json
+import lzma
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,19 +105,30 @@ class Scores:
         return float(self.per_query(measure).astype(np.float64).mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: ids and float32 values compressed with zlib, in base64."""
-        values = {name: _pack(column.astype("<f4").tobytes()) for name, column in self.values.items()}
-        return {"queries": _pack(json.dumps(self.query_ids, ensure_ascii=False).encode()), "values": values}
+        """Plain values for JSON: ids, names of measures, and all values compressed together, each as it is.
+
+        Most queries share their values with many others (a rank decides all of MRR, recall and nDCG). So the distinct rows
+        of values are kept, `[measures, distinct]` float32, and for each query the number of its row: the lowest byte of
+        every query's number first, then the next, because bytes of one kind compress well.
+        """
+        distinct, rows = np.unique(np.array([*self.values.values()], "<f4"), axis=1, return_inverse=True)
+        planes = rows.astype("<u4").view(np.uint8).reshape(-1, 4).T
+        ids = compress(json.dumps(self.query_ids, ensure_ascii=False).encode())
+        return {"queries": ids, "measures": [*self.values], "packed": compress(distinct.tobytes() + planes.tobytes())}
 
     @classmethod
     def from_dict(cls, packed: Mapping[str, Any], where: object = "scores") -> "Scores":
         """The inverse of `to_dict`; what cannot be unpacked raises `InputError`."""
         try:
-            columns = {name: np.frombuffer(_unpack(text), "<f4") for name, text in packed["values"].items()}
-            return cls(["".join([query]) for query in json.loads(_unpack(packed["queries"]))], columns)
+            query_ids = ["".join([query]) for query in json.loads(expand(packed["queries"]))]  # a TypeError where one is no text
+            content, measures = expand(packed["packed"]), packed["measures"]
+            split = len(content) - 4 * len(query_ids)
+            rows = np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
+            distinct = np.frombuffer(content[:split], "<f4").reshape(len(measures), -1)
+            return cls(query_ids, dict(zip(measures, distinct[:, rows], strict=True)))
         except InputError as error:
             raise InputError(error.problem, where=where, fix=error.fix) from None
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError, zlib.error) as error:
+        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
             raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
 
     def save(self, path: Path) -> None:
@@ -275,12 +286,17 @@ def check_depth(ranking: Ranking, most: int, passages: int) -> None:
         raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
 
 
-def _pack(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 9)).decode()
+def compress(content: bytes) -> str:
+    """Bytes as a text for JSON."""
+    return base64.b85encode(lzma.compress(content)).decode()
 
 
-def _unpack(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text, validate=True))
+def expand(text: str) -> bytes:
+    """The inverse of `compress`; a `ValueError` where it is none."""
+    try:
+        return lzma.decompress(base64.b85decode(text))
+    except lzma.LZMAError as error:
+        raise ValueError(f"cannot be unpacked: {error}") from None
 
 
 @stage()

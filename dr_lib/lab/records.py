@@ -7,13 +7,11 @@ for each collection and split in the folder `ids` beside the scales; and a run t
 others name the file that holds it, and what differs.
 """
 
-import base64
 import json
-import lzma
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
+from dr_lib.evaluation.measures import compress, expand
 from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json, write_text
 from dr_lib.lab.recipe import is_place
 from dr_lib.models import find_encoder
@@ -51,8 +50,7 @@ class Record(Settings):
         code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of the pre-training
             method and of a distillation. {} in records from before keys held the code.
         data: collection name and digest, sizes, base model, tokenizer.
-        scores: the value of every query by measure, as `pack_scores` gives it; given as `Scores.to_dict()` has it, the form
-            of earlier records, it is packed anew.
+        scores: the value of every query by measure, as `Scores.to_dict` gives it.
         means: measure -> mean over queries.
         training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak memory, seconds.
         seconds: stage kind -> wall seconds it took when it was built.
@@ -81,16 +79,11 @@ class Record(Settings):
     commit: dict[str, str | bool | None]
     created: str
 
-    @field_validator("scores")
-    @classmethod
-    def _packed(cls, scores: dict[str, Any]) -> dict[str, Any]:
-        return pack_scores(Scores.from_dict(scores)) if "values" in scores else scores
-
     @field_validator("training")
     @classmethod
     def _with_curves(cls, training: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         packed = {name: log["curve"] for name, log in training.items() if isinstance(log.get("curve"), str)}
-        return training | {name: training[name] | {"curve": json.loads(_expand(text))} for name, text in packed.items()}
+        return training | {name: training[name] | {"curve": json.loads(expand(text))} for name, text in packed.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Record":
@@ -115,7 +108,7 @@ class Record(Settings):
     @cached_property
     def measured(self) -> Scores:
         """The score of every query by measure."""
-        return unpack_scores(self.scores, where=self.file_name)
+        return Scores.from_dict(self.scores, where=self.file_name)
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -148,7 +141,7 @@ class Record(Settings):
             content["scores"]["queries"] = name
         for log in content["training"].values():
             if "curve" in log:
-                log["curve"] = _compress(json.dumps(log["curve"]).encode())
+                log["curve"] = compress(json.dumps(log["curve"]).encode())
         if ids:
             content = _differing(content, path, apart)
         facts = {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in sealed(content).items()}
@@ -203,47 +196,6 @@ def _set_apart(path: Path) -> None:
     for other in _runs_like(path):
         if read_json(other).get("run") == path.name:
             load_record(other).save(path.parent, places.records_root() / "ids", apart=path)
-
-
-def pack_scores(scores: Scores) -> dict[str, Any]:
-    """Plain values for JSON: ids, names of measures, and all values compressed together, each as it is.
-
-    Most queries share their values with many others (a rank decides all of MRR, recall and nDCG). So the distinct rows of
-    values are kept, `[measures, distinct]` float32, and for each query the number of its row: the lowest byte of every
-    query's number first, then the next, because bytes of one kind compress well.
-    """
-    values = np.array([*scores.values.values()], "<f4")
-    distinct, rows = np.unique(values, axis=1, return_inverse=True)
-    planes = rows.astype("<u4").view(np.uint8).reshape(-1, 4).T
-    packed = _compress(distinct.tobytes() + planes.tobytes())
-    ids = _compress(json.dumps(list(scores.query_ids), ensure_ascii=False).encode())
-    return {"queries": ids, "measures": [*scores.values], "packed": packed}
-
-
-def unpack_scores(packed: Mapping[str, Any], where: object = "scores") -> Scores:
-    """The inverse of `pack_scores`; what cannot be unpacked raises `InputError`."""
-    try:
-        query_ids = ["".join([query]) for query in json.loads(_expand(packed["queries"]))]  # a TypeError where one is no text
-        content, measures = _expand(packed["packed"]), packed["measures"]
-        split = len(content) - 4 * len(query_ids)
-        rows = np.frombuffer(content[split:], np.uint8).reshape(4, -1).T.copy().view("<u4")[:, 0]
-        distinct = np.frombuffer(content[:split], "<f4").reshape(len(measures), -1)
-        return Scores(query_ids, dict(zip(measures, distinct[:, rows], strict=True)))
-    except InputError as error:
-        raise InputError(error.problem, where=where, fix=error.fix) from None
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"not packed scores ({error})", where=where, fix="Measure again.") from None
-
-
-def _compress(content: bytes) -> str:
-    return base64.b85encode(lzma.compress(content)).decode()
-
-
-def _expand(text: str) -> bytes:
-    try:
-        return lzma.decompress(base64.b85decode(text))
-    except (TypeError, lzma.LZMAError) as error:
-        raise ValueError(f"cannot be unpacked: {error}") from None
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:

@@ -1,10 +1,8 @@
 """Measures against plain calls of ir-measures and loops by hand, answers token by token, and per-query scores."""
 
-import base64
 import json
 import math
 import unicodedata
-import zlib
 
 import datasets
 import ir_measures
@@ -15,7 +13,7 @@ import regex
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split, paired_difference
-from dr_lib.evaluation.measures import BY_JUDGEMENT, parse
+from dr_lib.evaluation.measures import BY_JUDGEMENT, compress, parse
 from dr_lib.retrieval import Ranking, holds_answer
 
 IDS = [f"p{i}" for i in range(60)]
@@ -269,10 +267,20 @@ def test_saved_scores_load_unchanged_and_are_small(tmp_path):
     assert (tmp_path / "scores.json").stat().st_size < 8 * 5000
 
 
-def packed(queries: str, values: object = None) -> str:
+@pytest.mark.parametrize("distinct", [2, 300, 70_000])
+def test_packed_scores_come_back_to_the_last_digit(distinct):
+    rng = np.random.default_rng(distinct)
+    queries = [f"q{number}" for number in range(max(distinct, 1000))]
+    values = rng.random((2, distinct)).astype(np.float32)[:, rng.integers(0, distinct, len(queries))]
+    made = Scores(queries, {"b": values[0], "a": values[1]}).to_dict()
+    found = Scores.from_dict(json.loads(json.dumps(made)))
+    assert found.query_ids == queries and [*found.values] == ["b", "a"]
+    assert found.per_query("b").tobytes() == values[0].tobytes() and found.per_query("a").tobytes() == values[1].tobytes()
+
+
+def packed(queries: str, measures: object = (), content: bytes = b"") -> str:
     """Scores as saved, with any text in place of the ids."""
-    ids = base64.b64encode(zlib.compress(queries.encode())).decode()
-    return json.dumps({"queries": ids, "values": {} if values is None else values})
+    return json.dumps({"queries": compress(queries.encode()), "measures": measures, "packed": compress(content)})
 
 
 @pytest.mark.parametrize(
@@ -281,17 +289,18 @@ def packed(queries: str, values: object = None) -> str:
         "{",
         "null",
         "[]",
-        '{"values": {}}',
-        '{"queries": "AAAA", "values": {}}',
-        '{"queries": 1, "values": {}}',
-        '{"queries": "\u00e9", "values": {}}',
+        '{"measures": [], "packed": ""}',
+        '{"queries": "AAAA", "measures": [], "packed": ""}',
+        '{"queries": 1, "measures": [], "packed": ""}',
+        '{"queries": "\u00e9", "measures": [], "packed": ""}',
         packed("[" * 100_000),
         packed("null"),
         packed("[1, 2]"),
         packed('[["a"]]'),
-        packed('["a"]', [1]),
-        packed('["a"]', {"R@1": base64.b64encode(zlib.compress(b"odd")).decode()}),
-        packed('["a"]', {"R@1": base64.b64encode(zlib.compress(b"\xff" * 4)).decode()}),
+        packed('["a"]', 1),
+        packed('["a"]', ["R@1"], b"odd"),
+        packed('["a"]', ["R@1"], b"\0\0\0\0\1\0\0\0"),
+        packed('["a"]', ["R@1"], b"\xff" * 4 + b"\0" * 4),
     ],
 )
 def test_broken_file_is_refused(tmp_path, text):

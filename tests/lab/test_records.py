@@ -10,7 +10,6 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.files import json_digest
 from dr_lib.lab import Record, load_record, load_records, publish
-from dr_lib.lab.records import pack_scores, unpack_scores
 
 
 def scores(values: list[float]) -> dict:
@@ -82,26 +81,12 @@ def test_a_record_from_before_keys_held_the_code_loads(tmp_path):
     assert load_record(path).code == {}
 
 
-def test_a_record_of_an_earlier_form_loads(tmp_path):
-    values = Scores(["a", "b", "c"], {"nDCG@10": np.array([0.1, 0.7, 0.1]), "R@1": np.array([0, 1, 0])})
-    means = {name: values.mean(name) for name in values.values}
-    record = make_record(scores=values.to_dict(), means=means, training={"retriever": {"curve": {"loss": [0.25, 0.1]}}})
+def test_a_record_whose_curve_is_not_compressed_loads(tmp_path):
+    record = make_record(training={"retriever": {"curve": {"loss": [0.25, 0.1]}}})
     path = record.save(tmp_path)
-    rewrite(path, scores=values.to_dict(), training=record.training)
+    rewrite(path, training=record.training)
     loaded = load_record(path)
     assert loaded == record and loaded.training["retriever"]["curve"]["loss"] == [0.25, 0.1]
-    assert loaded.per_query("nDCG@10").tolist() == values.per_query("nDCG@10").tolist()
-
-
-@pytest.mark.parametrize("distinct", [2, 300, 70_000])
-def test_packed_scores_come_back_to_the_last_digit(distinct):
-    rng = np.random.default_rng(distinct)
-    queries = [f"q{number}" for number in range(max(distinct, 1000))]
-    values = rng.random((2, distinct)).astype(np.float32)[:, rng.integers(0, distinct, len(queries))]
-    packed = pack_scores(Scores(queries, {"b": values[0], "a": values[1]}))
-    found = unpack_scores(packed)
-    assert found.query_ids == queries and [*found.values] == ["b", "a"]
-    assert found.per_query("b").tobytes() == values[0].tobytes() and found.per_query("a").tobytes() == values[1].tobytes()
 
 
 def test_an_altered_record_is_refused(tmp_path):
@@ -231,7 +216,7 @@ def test_a_changed_or_missing_file_of_ids_is_refused(book):
     ids.write_text(json.dumps({"queries": scores([1.0, 0.5, 0.2])["queries"]}))
     with pytest.raises(InputError):
         load_record(path)
-    others = pack_scores(Scores(["q2", "q1"], {"MRR@10": np.array([1.0, 0.5])}))
+    others = Scores(["q2", "q1"], {"MRR@10": np.array([1.0, 0.5])}).to_dict()
     ids.write_text(json.dumps({"queries": others["queries"]}))
     with pytest.raises(InputError, match="query ids was altered"):
         load_record(path)
