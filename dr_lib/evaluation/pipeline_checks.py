@@ -14,7 +14,7 @@ from dr_lib.evaluation.measures import Scores, evaluate
 from dr_lib.retrieval import Ranking, holds_answer
 from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
-from dr_lib.training import Examples, TeacherScores, training_examples
+from dr_lib.training import Examples, TeacherScores
 
 
 def share_marked(lists: np.ndarray, marked: np.ndarray) -> np.ndarray:
@@ -114,15 +114,13 @@ def pipeline_checks(
     folder: Path,
     bm25_negatives: Path | None,
     mined: Path,
-    teacher_negatives: Path,
+    listed: Path,
     teacher: Path,
     first_run: Path,
     second_run: Path,
     collection: Collection,
     *,
     queries: int = 5_000,
-    share: float | None = None,
-    share_seed: int = 0,
 ) -> None:
     """`scores.json`: was what each training learned from any good? Of at most `queries` training queries, drawn evenly.
 
@@ -131,7 +129,7 @@ def pipeline_checks(
     answers) that hold one; and on the lists that the teacher reads, who puts a positive first and how many negatives
     the teacher puts above it.
     """
-    examples = training_examples(collection, teacher_negatives, share=share, share_seed=share_seed)
+    examples = Examples.open(listed)  # beside which the teacher's scores stand
     chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:queries])
     rows = examples.query_rows[chosen]
     mined_rows = np.load(mined / "negatives.npy")[rows]

@@ -146,6 +146,12 @@ class Pipeline:
         run = self.bm25_run("train", options.depth + self.most_relevant)
         return retrieval.negatives(run, self.collection, **options.model_dump())
 
+    def examples(self, negatives: Stage | None, pseudo_labels: Stage | None = None) -> Part:
+        """What trainings on labels learn from: the training queries, or the share of them that the recipe may learn from."""
+        share = self.recipe.few_shot
+        few = {} if share is None else {"share": share, "share_seed": self.recipe.collection.seed}
+        return training.training_set(self.collection, negatives, pseudo_labels, **few) / "examples"
+
     @cached_property
     def retriever1(self) -> Stage:
         """Trained with BM25 negatives."""
@@ -162,7 +168,7 @@ class Pipeline:
     @property
     def mined(self) -> Stage:
         """Hard negatives of the last retriever before retriever 2."""
-        return self.retriever2.arguments["negatives"]
+        return self.retriever2.arguments["examples"].stage.arguments["negatives"]
 
     @cached_property
     def cross_encoder(self) -> Stage:
@@ -172,8 +178,8 @@ class Pipeline:
     @cached_property
     def late_interaction(self) -> Stage:
         """A re-ranker and teacher that no pre-training method has a part in: from the base model, with BM25's negatives."""
-        common = {"training": self.recipe.finetuning, **self._common, **self._share}
-        made = training.late_interaction(self.base.model, *self._training_set, self._first_negatives, **common)
+        learned, options = self.examples(self._first_negatives), {"training": self.recipe.finetuning, **self._common}
+        made = training.late_interaction(self.base.model, self.passages(), self.queries("train"), learned, **options)
         return made.costs(1.5 * self.retriever1.cost)
 
     @property
@@ -190,11 +196,11 @@ class Pipeline:
     def teacher_scores(self) -> Stage:
         """The re-ranker's scores of every positive and negative of the training queries, or BM25's."""
         if self.recipe.reranking.by == "bm25":
-            return retrieval.bm25_teacher_scores(self.bm25_index(), self.teacher_negatives, self.collection, **self._share)
+            return retrieval.bm25_teacher_scores(self.bm25_index(), self.collection, self.examples(self.teacher_negatives))
         lists = [self.recipe.mining, *([self.recipe.negatives] if self.recipe.mining.with_bm25 else [])]
         listed = self.recipe.distillation.teacher_negatives or sum(one.depth + one.random_negatives for one in lists)
         texts, pairs = self._tokens_for_scoring("train", self.collection, self.recipe.reranking.by), 1 + listed
-        made = retrieval.teacher_scores(self.scorer, *texts, self.teacher_negatives, self.collection, **self._share)
+        made = retrieval.teacher_scores(self.scorer, *texts, self.examples(self.teacher_negatives))
         return made.costs(self.scoring_work(pairs * self.labelled_queries))
 
     @cached_property
@@ -230,17 +236,15 @@ class Pipeline:
         look = options.validation
         made = training.retriever(
             start or self.start,
-            *self._training_set,
-            negatives,
-            self.pseudo_labels() if options.pseudo_labels else None,
+            self.passages(),
+            self.queries("train"),
+            self.examples(negatives, self.pseudo_labels() if options.pseudo_labels else None),
             teacher,
-            self.queries(look.split) if look else None,
-            self.bm25_run(look.split, look.per_query) if look else None,
+            [self.collection, self.queries(look.split), self.bm25_run(look.split, look.per_query)] if look else [],
             training=options,
             pooling=recipe.pooling,
             distil=training.DistilledBiEncoder if teacher else None,
             **self._common,
-            **self._share,
         )
         per_query = recipe.query_length + (options.negatives + 1) * recipe.passage_length
         read = options.steps * options.accumulation * options.batch_queries * per_query
@@ -331,7 +335,7 @@ class Pipeline:
             trained = retriever if settings.start == "retriever" else Pipeline(self.recipe.with_(objective=settings.start)).start
             begin = trained / "model" if isinstance(trained, Stage) else trained
         read = {"training": settings, "loss": loss, "title": self.recipe.title != "none", "dropout": self.recipe.dropout}
-        made = training.cross_encoder(begin, passages, queries, self.collection, negatives, **read, seed=seed, **self._share)
+        made = training.cross_encoder(begin, passages, queries, self.examples(negatives), **read, seed=seed)
         return self._cross_encoder_costs(made)
 
     @cached_property
@@ -391,7 +395,8 @@ class Pipeline:
         if settings.model:
             return open_writer(settings.model)
         common = self._common | {"seed": seed}
-        made = materials.question_generator(self.base.model, *self._training_set, training=settings, **common)
+        learned = self.passages(), self.queries("train"), self.collection
+        made = materials.question_generator(self.base.model, *learned, training=settings, **common)
         return self._writer(made, settings)
 
     def questions_by(
@@ -464,7 +469,9 @@ class Pipeline:
         """Pairs that the cross-encoder is confident about, or the given labels as they are."""
         options = self.recipe.auxiliary.pseudo_labels
         if options.labels == "given":
-            return materials.given_labels(self.queries("train"), self.collection, self.bm25_negatives)
+            return materials.given_labels(
+                self.queries("train"), training.training_set(self.collection, self.bm25_negatives) / "examples"
+            )
         pool, size = self._pool(seed)
         if options.first == "bm25":
             found = materials.bm25_candidates(pool, self.bm25_index(), self.collection, pool=options.pool, depth=options.depth)
@@ -517,9 +524,9 @@ class Pipeline:
             return evaluation.similarities(self.run, vectors, where, split=options.split, grade=options.grade)
         if options.kind == "checks":
             depth = self.recipe.mining.depth + self.most_relevant
-            made = self.bm25_negatives, self.mined, self.teacher_negatives, self.teacher_scores
+            made = self.bm25_negatives, self.mined, self.examples(self.teacher_negatives), self.teacher_scores
             runs = (self.dense_run(one, "train", depth) for one in (self.retriever1, self.retriever2))
-            return evaluation.pipeline_checks(*made, *runs, self.collection, **self._share)
+            return evaluation.pipeline_checks(*made, *runs, self.collection)
         measured = {"split": options.split, "measures": list(options.measures), "grade": options.grade}
         return evaluation.scores(self.run, where, **measured)
 
@@ -553,11 +560,6 @@ class Pipeline:
         return round(len(self.collection.qrels("train")) * (self.recipe.few_shot or 1))
 
     @property
-    def _training_set(self) -> tuple[Stage, Stage, Collection]:
-        """What every training on labels reads."""
-        return self.passages(), self.queries("train"), self.collection
-
-    @property
     def _first_negatives(self) -> Stage | None:
         """What `finetuning` draws its hard negatives from; None where it has none."""
         return self.bm25_negatives if self.recipe.finetuning.negatives else None
@@ -566,12 +568,6 @@ class Pipeline:
     def _common(self) -> dict[str, Any]:
         """How sequences are made in every training, and its random draws."""
         return {"layout": self.recipe.layout, "dropout": self.recipe.dropout, "seed": self.recipe.seed}
-
-    @property
-    def _share(self) -> dict[str, Any]:
-        """The share of training queries that may be learned from, and the seed of its draw."""
-        few = self.recipe.few_shot
-        return {"share": few, "share_seed": self.recipe.collection.seed} if few is not None else {}
 
     def _work_a_token(self) -> float:
         """Operations of a training step for one token of a model of the base's size that predicts at all positions."""

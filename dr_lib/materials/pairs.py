@@ -32,7 +32,7 @@ from dr_lib.files import write_json
 from dr_lib.materials.texts import open_strings
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore, load_tokenizer
-from dr_lib.training import distinct_rows, group_examples, text_hash
+from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 PAIRS = (("context", "response"), ("title", "body"), ("question", "passage"), ("query", "passage"))
 FORMATS = "question with positive_ctxs, question with ctxs, or one of " + ", ".join(f"{a}/{b}" for a, b in PAIRS)

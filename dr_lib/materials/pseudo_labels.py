@@ -21,7 +21,7 @@ from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.retrieval.ranking import also_in
 from dr_lib.stages import stage
 from dr_lib.tokens import load_tokenizer
-from dr_lib.training import Examples, training_examples
+from dr_lib.training import Examples
 
 Pool = Literal["train", "questions", "file"]
 Probability = Literal["sigmoid", "softmax"]
@@ -189,7 +189,7 @@ def pseudo_labels(
 
 
 @stage()
-def given_labels(folder: Path, queries: Path, collection: Collection, negatives: Path | None = None) -> None:
+def given_labels(folder: Path, queries: Path, examples: Path) -> None:
     """`queries/` and `examples/` of the labelled training queries, in the folder format of all pairs."""
-    training_examples(collection, negatives).save(folder / "examples")
+    shutil.copytree(examples, folder / "examples")
     shutil.copytree(queries / "store", folder / "queries")

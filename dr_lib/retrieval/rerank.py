@@ -19,7 +19,7 @@ from dr_lib.retrieval.bm25 import Bm25
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, plan_by_length
-from dr_lib.training import TeacherScores, machine, training_examples
+from dr_lib.training import Examples, TeacherScores, machine
 
 PAIRS_AT_ONCE = 1 << 18  # sorted by length together
 COSINES_AT_ONCE = 1 << 23  # of late interaction, in memory together
@@ -174,41 +174,27 @@ def reranked(folder: Path, run: Path, scorer: Path, queries: Path, passages: Pat
 
 
 @stage()
-def teacher_scores(
-    folder: Path,
-    scorer: Path,
-    queries: Path,
-    passages: Path,
-    negatives: Path,
-    collection: Collection,
-    *,
-    share: float | None = None,
-    share_seed: int = 0,
-) -> None:
+def teacher_scores(folder: Path, scorer: Path, queries: Path, passages: Path, examples: Path) -> None:
     """`positives.npy` and `negatives.npy`: the scorer's scores beside the training examples (`TeacherScores`).
 
     SimLM stores raw logits, without temperature or normalisation; where there is no negative the score is NaN.
     """
-    encoder, pairs = open_scorer(scorer, queries, passages)
-    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
-    owners, options = np.repeat(examples.query_rows, examples.counts()), {"tokens_per_batch": machine.encoding_budget()}
-    positives = score_pairs(encoder, pairs, owners, examples.positives, **options)
-    scores = score_candidates(encoder, pairs, examples.query_rows, examples.negatives, **options)
-    TeacherScores(positives, np.where(examples.negatives >= 0, scores, np.float32(np.nan))).save(folder)
+    (encoder, pairs), learned = open_scorer(scorer, queries, passages), Examples.open(examples)
+    owners, options = np.repeat(learned.query_rows, learned.counts()), {"tokens_per_batch": machine.encoding_budget()}
+    positives = score_pairs(encoder, pairs, owners, learned.positives, **options)
+    scores = score_candidates(encoder, pairs, learned.query_rows, learned.negatives, **options)
+    TeacherScores(positives, np.where(learned.negatives >= 0, scores, np.float32(np.nan))).save(folder)
 
 
 @stage()
-def bm25_teacher_scores(
-    folder: Path, index: Path, negatives: Path, collection: Collection, *, share: float | None = None, share_seed: int = 0
-) -> None:
+def bm25_teacher_scores(folder: Path, index: Path, collection: Collection, examples: Path) -> None:
     """The same files with BM25's scores: a teacher that needs no training, to see whether learning from one works at all."""
-    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
-    texts, bm25 = collection.queries("train")["text"][:], Bm25.open(index / "index")
-    asked, listed = [texts[row] for row in examples.query_rows], examples.negatives >= 0
+    texts, bm25, learned = collection.queries("train")["text"][:], Bm25.open(index / "index"), Examples.open(examples)
+    asked, listed = [texts[row] for row in learned.query_rows], learned.negatives >= 0
     owners = np.arange(len(asked))
-    positives = bm25.pair_scores(asked, np.repeat(owners, examples.counts()), examples.positives)
+    positives = bm25.pair_scores(asked, np.repeat(owners, learned.counts()), learned.positives)
     scores = np.full(listed.shape, np.nan, np.float32)
-    scores[listed] = bm25.pair_scores(asked, np.repeat(owners, listed.sum(1)), examples.negatives[listed])
+    scores[listed] = bm25.pair_scores(asked, np.repeat(owners, listed.sum(1)), learned.negatives[listed])
     TeacherScores(positives, scores).save(folder)
 
 

@@ -6,6 +6,7 @@ a pipeline is this stage, and only what it learns from changes. Book: ideas/dual
 ideas/pipeline.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenBatch, TokenStore
 from dr_lib.training import machine
 from dr_lib.training.batches import RetrievalBatch, RetrievalBatches, gather_batch
-from dr_lib.training.examples import Examples, TeacherScores, training_examples
+from dr_lib.training.examples import Examples, TeacherScores
 from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import Validation, train
 from dr_lib.training.schedule import TrainSettings, warm_temperature
@@ -134,12 +135,9 @@ def retriever(
     start: Path,
     passages: Path,
     queries: Path,
-    collection: Collection,
-    negatives: Path | None = None,
-    pseudo_labels: Path | None = None,
+    examples: Path,
     teacher: Path | None = None,
-    validation_queries: Path | None = None,
-    validation_run: Path | None = None,
+    validation: Sequence[Any] = (),
     *,
     training: Finetuning,
     layout: Layout,
@@ -147,8 +145,6 @@ def retriever(
     dropout: float | None,
     seed: int,
     distil: type[BiEncoder] | None = None,
-    share: float | None = None,
-    share_seed: int = 0,
 ) -> None:
     """`model/` (and `passage_model/` where the encoders are two): the retriever; `log.json`.
 
@@ -156,37 +152,33 @@ def retriever(
         folder: where to write.
         start: a pre-trained encoder's stage, or a masked LM.
         passages, queries: their tokens (`store/`).
-        collection: whose training queries are learned.
-        negatives: `negatives.npy` of the training queries; None draws passages at random.
-        pseudo_labels: further examples.
-        teacher: scores of positives and negatives, for a `Distillation`.
-        validation_queries, validation_run: tokens of dev queries and BM25's ranking for them, for a validation.
+        examples: training queries with their positives and negatives, as `Examples.save` left them.
+        teacher: scores of these, for a `Distillation`.
+        validation: the collection, tokens of its dev queries and BM25's ranking for them, for a validation.
         training: how it is trained.
         layout, pooling, dropout: how texts become vectors.
         seed: of order, draws and fresh weights.
         distil: how a teacher's scores are learned (`DistilledBiEncoder`); named by the caller alone, so that its code
             counts only where there is a teacher.
-        share, share_seed: share of the training queries to learn from, and the seed of its draw.
     """
     options = {"layout": layout, "pooling": pooling, "dropout": dropout, "training": training, "seed": seed}
     encoder = start_encoder(start, **options)
     passage_encoder = None if training.shared else start_encoder(start, of="passage_model", **options)
     module = (distil or BiEncoder)(encoder, training, passage_encoder)
-    examples = training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed)
     scores = TeacherScores.open(teacher) if teacher else None
     batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed, teacher=scores)
-    validation = None
+    look = None
     if training.validation:
-        stores = TokenStore.open(validation_queries / "store"), batches.passage_store
-        sides = dev_pool(collection, validation_run, training), *stores
+        collection, dev_queries, run = validation
+        sides = dev_pool(collection, run, training), TokenStore.open(dev_queries / "store"), batches.passage_store
         options = {"layout": layout, "normalise": training.normalise, "precision": training.precision}
-        validation = Validation(
+        look = Validation(
             lambda _: pool_mrr(*sides, encoder, passage_encoder, **options).mean(),
             training.validation.every,
             training.validation.keep,
         )
     numbers = training.with_seed(seed)
-    train(module, batches.batch, numbers, folder, title="fine-tuning", validation=validation, together=True)
+    train(module, batches.batch, numbers, folder, title="fine-tuning", validation=look, together=True)
     save_encoders(folder, encoder, passage_encoder)
 
 
@@ -198,11 +190,11 @@ def untuned(folder: Path, start: Path, *, training: Finetuning, layout: Layout, 
     save_encoders(folder, start_encoder(start, **options), second)
 
 
-def batches_of(training: Finetuning, queries: Path, passages: Path, examples: Examples, **options: Any) -> RetrievalBatches:
-    """Batches of the tokens of two stages, as a training says; `options` are further arguments of `RetrievalBatches`."""
+def batches_of(training: Finetuning, queries: Path, passages: Path, examples: Path, **options: Any) -> RetrievalBatches:
+    """Batches of what stages have made, as a training says; `options` are further arguments of `RetrievalBatches`."""
     stores = (TokenStore.open(side / "store") for side in (queries, passages))
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    return RetrievalBatches(*stores, examples, **sizes, positive=training.positive, **options)
+    return RetrievalBatches(*stores, Examples.open(examples), **sizes, positive=training.positive, **options)
 
 
 def start_encoder(

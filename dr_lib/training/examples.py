@@ -19,10 +19,11 @@ import pandas as pd
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json
+from dr_lib.stages import stage
 
 FEW_SHOT_DRAW = 0x5A  # sets the draw of training queries apart from others with the same seed
 Positive = Literal["rotate", "first"]
-ARRAYS = ("query_rows", "positives", "offsets", "negatives")
+ARRAYS = ("query_rows", "positives", "offsets", "negatives", "annotated")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,9 @@ class Examples:
     def save(self, folder: Path) -> None:
         """Write one `.npy` file an array and `examples.json` to `folder`, in one step."""
         with fresh_folder(Path(folder)) as draft:
-            for name in ARRAYS:
-                np.save(draft / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            for name, array in {**vars(self), "annotated": self.first_positives()}.items():
+                if name in ARRAYS:
+                    np.save(draft / f"{name}.npy", array, allow_pickle=False)
             write_json(draft / "examples.json", {"passages": self.passages})
 
     @classmethod
@@ -83,7 +85,8 @@ class Examples:
         """Open saved examples; the arrays stay on disk (memory-mapped)."""
         folder = Path(folder)
         passages = read_json(folder / "examples.json")["passages"]
-        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS), passages=passages)
+        arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ARRAYS}
+        return cls(**arrays, passages=passages)
 
     def __post_init__(self) -> None:
         """Refuse what would train on silently, or never end."""
@@ -149,6 +152,20 @@ def training_examples(
     positives = [relevant[row] for row in usable]
     given = Examples.of(usable, positives, listed, passages=len(collection.passages), annotated=annotated)
     return merge_examples(given, Examples.open(pseudo_labels / "examples")) if pseudo_labels else given
+
+
+@stage()
+def training_set(
+    folder: Path,
+    collection: Collection,
+    negatives: Path | None = None,
+    pseudo_labels: Path | None = None,
+    *,
+    share: float | None = None,
+    share_seed: int = 0,
+) -> None:
+    """`examples/`: what every training on labels learns from, see `training_examples`."""
+    training_examples(collection, negatives, pseudo_labels, share=share, share_seed=share_seed).save(folder / "examples")
 
 
 def nested_share(rows: np.ndarray, share: float, seed: int) -> np.ndarray:

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from dr_lib import losses
-from dr_lib.collections import Collection
-from dr_lib.models import CrossEncoder, response_pairs
+from dr_lib.models import CrossEncoder, LateInteraction, best_matches, response_pairs
 from dr_lib.stages import stage
-from dr_lib.tokens import QueryPassagePairs, Side, TokenBatch, TokenStore
+from dr_lib.tokens import Layout, QueryPassagePairs, Side, TokenBatch, TokenStore
 from dr_lib.training import machine
-from dr_lib.training.batches import PairBatches
-from dr_lib.training.examples import Examples, training_examples
+from dr_lib.training.batches import PairBatches, RetrievalBatch
+from dr_lib.training.bi_encoder import batches_of
+from dr_lib.training.examples import Examples
 from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import train
-from dr_lib.training.stage_settings import CrossEncoderTraining
+from dr_lib.training.stage_settings import CrossEncoderTraining, Finetuning
 
 RerankerLoss = Literal["listwise", "pointwise"]
 KEEP_ONE_IN = 4  # passages that the released code gives a gradient
@@ -92,16 +92,13 @@ def cross_encoder(
     start: Path,
     passages: Path,
     queries: Path,
-    collection: Collection,
-    negatives: Path | None = None,
+    examples: Path,
     *,
     training: CrossEncoderTraining,
     loss: RerankerLoss,
     title: bool,
     dropout: float | None,
     seed: int,
-    share: float | None = None,
-    share_seed: int = 0,
 ) -> None:
     """`model/`: a cross-encoder trained on the training queries; `log.json`.
 
@@ -109,20 +106,17 @@ def cross_encoder(
         folder: where to write.
         start: the encoder it starts from.
         passages, queries: their tokens in its own vocabulary (`store/`).
-        collection: whose training queries are learned.
-        negatives: `negatives.npy`, of BM25 or mined; None draws passages at random.
+        examples: training queries with their positives and negatives, as `Examples.save` left them.
         training: how it is trained.
         loss: "listwise" for a re-ranker and teacher, "pointwise" where scores must be probabilities.
         title: whether it reads titles.
         dropout: None keeps what the start says.
         seed: of head and training.
-        share, share_seed: share of the training queries, as in `training_examples`.
     """
     encoder = CrossEncoder.from_pretrained(
         start, dropout=dropout, device=machine.device(), seed=seed, length=training.length, title=title
     )
     pairs = encoder.crossing(TokenStore.open(queries / "store"), TokenStore.open(passages / "store"))
-    examples = training_examples(collection, negatives, share=share, share_seed=share_seed)
     _learn(encoder, pairs, examples, folder, training=training, loss=loss, seed=seed)
 
 
@@ -158,13 +152,13 @@ def dialogue_cross_encoder(
     )
     stores = (TokenStore.open(pairs / name) for name in ("queries", "passages"))
     read = response_pairs(encoder, *stores, context_length=context_length, side=side)
-    _learn(encoder, read, Examples.open(pairs / "examples"), folder, training=training, loss="listwise", seed=seed)
+    _learn(encoder, read, pairs / "examples", folder, training=training, loss="listwise", seed=seed)
 
 
 def _learn(
     encoder: CrossEncoder,
     pairs: QueryPassagePairs,
-    examples: Examples,
+    examples: Path,
     folder: Path,
     *,
     training: CrossEncoderTraining,
@@ -172,6 +166,62 @@ def _learn(
     seed: int,
 ) -> None:
     sizes = {"batch_queries": training.batch_queries, "passages_per_query": training.negatives + 1}
-    batches, module = PairBatches(pairs, examples, **sizes, seed=seed), Reranker(encoder, training, loss)
+    batches, module = PairBatches(pairs, Examples.open(examples), **sizes, seed=seed), Reranker(encoder, training, loss)
     train(module, batches.batch, training.with_seed(seed), folder, title="cross-encoder", together=True)
     encoder.save(folder / "model")
+
+
+class LateInteractionTrainer(nn.Module):
+    """A late-interaction model and its loss, in the form that `train` takes."""
+
+    def __init__(self, model: LateInteraction):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """Cross-entropy of each query's positive among all passages of the batch that are not known to be relevant.
+
+        Args:
+            batch: `B` queries and `B * n` passages on the model's device.
+            generator: not used; the loop hands it to every module.
+        """
+        queries, passages = self.model(batch.queries), self.model(batch.passages)
+        with torch.autocast(batch.passage_rows.device.type, enabled=False):
+            scores = best_matches(queries, passages) / self.model.settings.temperature
+        n = len(batch.passage_rows) // len(batch)
+        target = torch.arange(0, scores.shape[1], n, device=scores.device)
+        relevant = losses.relevant_passages(len(batch), n, batch.passage_rows, batch.known_positives, scores.device)
+        others = scores.masked_fill(relevant.scatter(1, target[:, None], False), -torch.inf)
+        accuracy = (others.detach().argmax(1) == target).float().mean()
+        return {"loss": nn.functional.cross_entropy(others, target), "in_batch_accuracy": accuracy}
+
+
+@stage(resumable=True)
+def late_interaction(
+    folder: Path,
+    start: Path,
+    passages: Path,
+    queries: Path,
+    examples: Path,
+    *,
+    training: Finetuning,
+    layout: Layout,
+    dropout: float | None,
+    seed: int,
+) -> None:
+    """`model/`: a late-interaction model trained on the training queries; `log.json`.
+
+    Args:
+        folder: where to write.
+        start: the masked LM it starts from.
+        passages, queries: their tokens (`store/`).
+        examples: training queries with their positives and negatives, as `Examples.save` left them.
+        training: steps, batch, rate, negatives, positive and temperature, as a retriever has them; the rest is not read.
+        layout, dropout: how texts become vectors.
+        seed: of head, order and draws.
+    """
+    options = {**layout.model_dump(), "temperature": training.temperature}
+    model = LateInteraction.from_pretrained(start, dropout=dropout, device=machine.device(), seed=seed, **options)
+    batches = batches_of(training, queries, passages, examples, layout=layout, seed=seed)
+    train(LateInteractionTrainer(model), batches.batch, training.with_seed(seed), folder, title="late interaction")
+    model.save(folder / "model")

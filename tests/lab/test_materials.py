@@ -457,7 +457,8 @@ def test_fine_tuning_can_learn_from_pseudo_labels_too(recipe, shared):
     plain = recipe.with_(objective="none", auxiliary__pseudo_labels=SURE)
     assert Pipeline(plain).retriever.key == Pipeline(recipe.with_(objective="none")).retriever.key
     pipeline = Pipeline(plain.with_(finetuning__pseudo_labels=True))
-    labels, negatives = (shared.get(pipeline.retriever.arguments[name]) for name in ("pseudo_labels", "negatives"))
+    learned_from = pipeline.retriever.arguments["examples"].stage.arguments
+    labels, negatives = (shared.get(learned_from[name]) for name in ("pseudo_labels", "negatives"))
     given = training_examples(pipeline.collection, negatives)
     learned = pairs_of(training_examples(pipeline.collection, negatives, labels))
     assert learned == pairs_of(given) | pairs_of(Examples.open(labels / "examples")) and len(learned) > len(given)

@@ -14,6 +14,7 @@ from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline
 from dr_lib.models import CrossEncoder, DenseEncoder, load_extra
 from dr_lib.retrieval import Ranking
+from dr_lib.stages import Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import TeacherScores, TrainLog, training_examples
 
@@ -55,16 +56,16 @@ TRAINED = sorted([*SEARCHED, "pretrained"])
         ({"seed": 1}, TRAINED),
         ({"dropout": 0.2}, TRAINED),
         ({"title": "joined"}, TRAINED),
-        ({"title": "none"}, sorted(["bm25_index", "bm25_run", "negatives", *TRAINED])),
+        ({"title": "none"}, sorted(["bm25_index", "bm25_run", "negatives", "training_set", *TRAINED])),
         ({"objective": "none"}, SEARCHED),
         ({"finetuning__batch_queries": 6}, SEARCHED),
         ({"finetuning__temperature": 0.05}, SEARCHED),
         ({"query_length": 12}, SEARCHED),
         ({"query_side": "left"}, SEARCHED),
         ({"pooling": "mean"}, SEARCHED),
-        ({"few_shot": 0.5}, SEARCHED),
-        ({"finetuning__negatives": 0}, SEARCHED),
-        ({"negatives__depth": 4}, sorted(["bm25_run", "negatives", *SEARCHED])),
+        ({"few_shot": 0.5}, sorted(["training_set", *SEARCHED])),
+        ({"finetuning__negatives": 0}, sorted(["training_set", *SEARCHED])),
+        ({"negatives__depth": 4}, sorted(["bm25_run", "negatives", "training_set", *SEARCHED])),
         ({"evaluation__vector_type": "float16"}, ["dense_run", "scores", "vectors"]),
         ({"evaluation__split": "dev"}, ["dense_run", "query_tokens", "scores"]),
         ({"evaluation__depth": 60}, ["dense_run", "scores"]),
@@ -245,11 +246,16 @@ def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_say
     assert Pipeline(recipe).retriever.arguments["training"] == recipe.finetuning
 
 
+def learned_from(one: Stage) -> dict:
+    """What the training examples of a stage are made from."""
+    return one.arguments["examples"].stage.arguments
+
+
 def test_the_second_retriever_learns_from_what_the_first_one_found(tiny_recipe):
     first, second = Pipeline(tiny_recipe), Pipeline(tiny_recipe.with_(final="retriever2"))
     assert second.retriever1.key == first.retriever.key != second.retriever.key
     assert second.mined.arguments["run"].arguments["encoder"].key == first.retriever.key
-    assert second.retriever.arguments["negatives"].key == second.mined.key
+    assert learned_from(second.retriever)["negatives"].key == second.mined.key
     assert second.retriever.arguments["start"].key == first.pretrained.key  # always from the same start
 
 
@@ -266,10 +272,10 @@ def test_a_teacher_reads_as_many_negatives_as_it_is_told_to(tiny_recipe):
 def test_bm25_negatives_are_there_for_others_where_the_first_fine_tuning_has_none(tiny_recipe):
     own = {"finetuning2": tiny_recipe.finetuning.model_dump(), "mining__with_bm25": True, "finetuning__negatives": 0}
     pipeline = Pipeline(tiny_recipe.with_(final="retriever2", **own))
-    assert pipeline.retriever1.arguments["negatives"] is None is pipeline.first_retriever.arguments["negatives"]
+    assert learned_from(pipeline.retriever1)["negatives"] is None is learned_from(pipeline.first_retriever)["negatives"]
     assert pipeline.mined.arguments["also"].key == pipeline.bm25_negatives.key == Pipeline(tiny_recipe).bm25_negatives.key
     scorer = pipeline.pseudo_labels().arguments["scores"].arguments["cross_encoder"]
-    assert scorer.arguments["negatives"].key == pipeline.bm25_negatives.key
+    assert learned_from(scorer)["negatives"].key == pipeline.bm25_negatives.key
 
 
 def test_another_round_mines_with_the_retriever_of_the_round_before(tiny_recipe):
@@ -289,9 +295,9 @@ def test_the_pipeline_of_simlms_figure_2(tiny_recipe):
     pipeline = Pipeline(tiny_recipe.with_(final="distilled"))
     last, teacher = pipeline.retriever, pipeline.retriever.arguments["teacher"]
     assert last.arguments["start"].key == pipeline.pretrained.key
-    assert last.arguments["negatives"].key == teacher.arguments["negatives"].key == pipeline.teacher_negatives.key
+    assert learned_from(last)["negatives"].key == learned_from(teacher)["negatives"].key == pipeline.teacher_negatives.key
     assert teacher.arguments["scorer"].key == pipeline.cross_encoder.key
-    for made in (pipeline.cross_encoder.arguments["negatives"], pipeline.teacher_negatives):
+    for made in (learned_from(pipeline.cross_encoder)["negatives"], pipeline.teacher_negatives):
         assert made.arguments["run"].arguments["encoder"].key == pipeline.retriever2.key
     reranked = Pipeline(tiny_recipe.with_(final="reranker"))
     assert reranked.run.arguments["run"].key == Pipeline(tiny_recipe.with_(final="retriever2")).run.key
@@ -320,17 +326,17 @@ def test_few_labels_leave_pre_training_and_what_it_is_made_from_alone(tiny_recip
 
 
 def test_the_draw_of_few_labels_is_that_of_the_collection_and_not_of_a_run(tiny_recipe):
-    one, other = (Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever.arguments for seed in (0, 1))
+    one, other = (learned_from(Pipeline(tiny_recipe.with_(few_shot=0.5, seed=seed)).retriever) for seed in (0, 1))
     assert (one["share"], one["share_seed"]) == (other["share"], other["share_seed"]) == (0.5, 0)
     drawn_anew = Pipeline(tiny_recipe.with_(few_shot=0.5, collection__passages=40, collection__seed=3))
-    assert drawn_anew.retriever.arguments["share_seed"] == 3
+    assert learned_from(drawn_anew.retriever)["share_seed"] == 3
 
 
 def test_the_re_ranker_and_its_teacher_learn_from_the_same_few_labels(tiny_recipe):
     recipe = tiny_recipe.with_(final="distilled")
     whole, few = Pipeline(recipe), Pipeline(recipe.with_(few_shot=0.5))
     for name in ("retriever1", "retriever2", "cross_encoder", "teacher_scores", "distilled"):
-        shares = [getattr(one, name).arguments["share"] for one in (whole, few)]
+        shares = [learned_from(getattr(one, name))["share"] for one in (whole, few)]
         assert shares == [None, 0.5], name
 
 
@@ -357,7 +363,7 @@ def test_smaller_shares_lie_inside_larger_ones_and_come_from_everywhere():
 
 def test_without_validation_nothing_is_looked_at(untrained):
     arguments = Pipeline(untrained).retriever.arguments
-    assert arguments["validation_queries"] is arguments["validation_run"] is None
+    assert arguments["validation"] == []
 
 
 def test_a_training_with_looks_is_a_stage_of_its_own(untrained):

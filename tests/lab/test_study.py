@@ -129,7 +129,7 @@ def test_a_record_has_every_stage_and_its_time(tiny_recipe, shared, beir_folder,
     assert sorted(one.key for one in stages.values()) == sorted(one.key for one in pipeline.evaluation.walk())
     retrievers = [stages[name] for name in ("earlier retriever 2", "earlier retriever", "retriever")]
     assert retrievers[0].key == pipeline.retriever1.key and retrievers[2].key == pipeline.retriever2.key
-    assert len({one.arguments["negatives"].key for one in retrievers}) == 3
+    assert len({one.arguments["examples"].stage.arguments["negatives"].key for one in retrievers}) == 3
     assert stages["pretrained"].arguments["start"].stage.key == stages["earlier pretrained"].key
     record = lab.execute(lab.Run("simlm/test", "row", "smoke", recipe), shared)
     assert record.seconds.keys() == stages.keys() and set(record.training) == {"pretrained", "retriever"}

@@ -125,7 +125,8 @@ def test_a_teacher_scores_every_positive_and_every_listed_negative(stores, encod
     np.save(tmp_path / "negatives.npy", np.array([[5, -1], [-1, -1], [-1, -1], [9, 30], [-1, -1]], np.int32))
     texts = [store.folder.parent for store in stores]
     (made := tmp_path / "made").mkdir()
-    teacher_scores.body(made, tmp_path / "scorer", *texts, tmp_path, collection)
+    training_examples(collection, tmp_path).save(tmp_path / "examples")
+    teacher_scores.body(made, tmp_path / "scorer", *texts, tmp_path / "examples")
     found, crossing = TeacherScores.open(made), encoder.crossing(*stores)
     np.testing.assert_allclose(found.positives, one_by_one(encoder, crossing, [(0, 1), (0, 2), (3, 7)]), atol=1e-5)
     negatives = one_by_one(encoder, crossing, [(0, 5), (3, 9), (3, 30)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.training import distinct_rows, group_examples, text_hash
+from dr_lib.training.examples import distinct_rows, group_examples, text_hash
 
 
 def test_equal_hashes_get_one_row_in_order_of_appearance():
