@@ -2,9 +2,20 @@
 
 from dr_lib.evaluation.dialogue import DialogueSettings, cross_encoded_dialogue, dialogue
 from dr_lib.evaluation.fusion import fuse, fused
-from dr_lib.evaluation.measures import Scores, check_measures, cut_of, evaluate, evaluate_split, scores, unit_of
+from dr_lib.evaluation.measures import (
+    Scores,
+    check_measures,
+    cut_of,
+    evaluate,
+    evaluate_split,
+    page_ids,
+    page_qrels,
+    page_ranking,
+    r_precision,
+    scores,
+    unit_of,
+)
 from dr_lib.evaluation.nlu import TASKS, NluSettings, NluTask, measure_difference, measure_interval, nlu, nlu_file, task_of
-from dr_lib.evaluation.page_measures import page_ids, page_qrels, page_ranking, r_precision
 from dr_lib.evaluation.papers import AnsweredBy, Check, Claim, Compare, Paper, Table, load_paper, load_papers
 from dr_lib.evaluation.pipeline_checks import pipeline_checks
 from dr_lib.evaluation.question_overlap import NearestQuestions, nearest_questions, templated

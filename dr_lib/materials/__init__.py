@@ -1,8 +1,7 @@
 """What some methods need besides the passages, made from them once: word statistics, questions, continuations, pairs."""
 
 from dr_lib.materials.continuations import continuation_model, continuations
-from dr_lib.materials.importances import importances, write_importances
-from dr_lib.materials.keywords import keyword_weights
+from dr_lib.materials.importances import importances, keyword_weights, write_importances
 from dr_lib.materials.ngrams import NgramCounts, WordBlock, count_ngrams, look_up, ngrams, word_blocks
 from dr_lib.materials.pairs import file_pairs, title_pairs
 from dr_lib.materials.pseudo_labels import bm25_candidates, given_labels, pseudo_labels, unlabelled_queries

@@ -20,7 +20,7 @@ from dr_lib.training.bi_encoder import batches_of
 from dr_lib.training.examples import Examples
 from dr_lib.training.launch import on_processes
 from dr_lib.training.loop import train
-from dr_lib.training.stage_settings import CrossEncoderTraining, Finetuning
+from dr_lib.training.schedule import CrossEncoderTraining, Finetuning
 
 RerankerLoss = Literal["listwise", "pointwise"]
 KEEP_ONE_IN = 4  # passages that the released code gives a gradient

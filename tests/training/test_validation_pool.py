@@ -11,8 +11,8 @@ from dr_lib.evaluation import evaluate
 from dr_lib.retrieval import Ranking, encode, search
 from dr_lib.tokens import Layout, TokenStore
 from dr_lib.training import ValidationPool, pool_mrr
-from dr_lib.training import validation as pool
-from dr_lib.training.validation import pool_ranks
+from dr_lib.training import bi_encoder as pool
+from dr_lib.training.bi_encoder import pool_ranks
 
 RNG = np.random.default_rng(0)
 QUERIES, PASSAGES = (torch.from_numpy(RNG.standard_normal((n, 12)).astype(np.float32)) for n in (50, 400))
