@@ -56,7 +56,7 @@ def write_importances(counts: NgramCounts, store: TokenStore, folder: Path, *, w
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with tqdm(total=len(store), desc="Importances", unit=" passages") as bar:
-            for block in counts.blocks(store):
+            for block in word_blocks(store, counts.unit):
                 own = counts.of(block)[:window]
                 yield block.on_pieces(average_mutual_information(own, block.room, counts.totals, **options))
                 bar.update(block.last - block.first)

@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from dr_lib.errors import InputError
 from dr_lib.files import read_json, write_json
 from dr_lib.stages import stage
 from dr_lib.tokens import TokenStore
@@ -135,7 +134,6 @@ class NgramCounts:
 
     def __init__(self, folder: Path, meta: dict[str, Any]):
         self.unit, self.min_count, self.totals = meta["unit"], meta["min_count"], tuple(meta["totals"])
-        self._folder, self._tokenizer = folder, meta["tokenizer"]
         names = ((f"keys{n}", f"counts{n}") for n in range(1, len(self.totals) + 1))
         self.tables = [tuple(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in own) for own in names]
 
@@ -143,12 +141,6 @@ class NgramCounts:
     def open(folder: Path) -> "NgramCounts":
         """Open tables written by `count_ngrams`; `InputError` where there are none."""
         return NgramCounts(Path(folder), read_json(Path(folder) / "meta.json"))
-
-    def blocks(self, store: TokenStore) -> Iterator[WordBlock]:
-        """The words of a store as these tables count them; another tokenizer's raises `InputError`."""
-        if store.tokenizer != self._tokenizer:
-            raise InputError("made with another tokenizer", where=self._folder, fix="Count the n-grams of these tokens.")
-        return word_blocks(store, self.unit)
 
     def of(self, block: WordBlock) -> list[np.ndarray]:
         """Counts of the n-grams that begin at each word.
@@ -193,7 +185,7 @@ def count_ngrams(
         >>> place, tokenizer = Path(tempfile.mkdtemp()), train_wordpiece(texts["text"], 20)
         >>> store = TokenStore.build(texts, tokenizer, place / "store", columns=("text",), progress=False)
         >>> counts = count_ngrams(store, place / "ngrams", order=3)
-        >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(counts.blocks(store)))]
+        >>> counts.totals, [of_order.tolist() for of_order in counts.of(next(word_blocks(store)))]
         ((6, 4, 2), [[2, 2, 1, 2, 2, 1], [2, 1, 0, 2, 1, 0], [1, 0, 0, 1, 0, 0]])
     """
     folder = Path(folder)
@@ -206,7 +198,7 @@ def count_ngrams(
             np.save(folder / f"keys{n}.npy", keys)
             np.save(folder / f"counts{n}.npy", counts)
             totals.append(total)
-    write_json(folder / "meta.json", {"unit": unit, "min_count": least, "totals": totals, "tokenizer": store.tokenizer})
+    write_json(folder / "meta.json", {"unit": unit, "min_count": least, "totals": totals})
     return NgramCounts.open(folder)
 
 

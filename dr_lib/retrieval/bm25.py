@@ -21,7 +21,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, new_array, read_json, write_json
 from dr_lib.retrieval.ranking import Ranking, open_array
 from dr_lib.stages import stage
@@ -69,16 +68,11 @@ class Bm25:
             b: share of length normalisation, in [0, 1].
             progress: show a bar.
 
-        Raises:
-            InputError: no passage.
-
         Example:
             >>> texts = Dataset.from_dict({"title": ["", ""], "text": ["a red fox", "two foxes and a dog"]})
             >>> Bm25.build(texts, progress=False).search(["dogs"], k=2).rows.tolist()
             [[1, -1]]
         """
-        if len(texts) == 0:
-            raise InputError("there is no passage to index", where="bm25", fix="Give a collection with passages.")
         words = _Words()
         chunks = tqdm(range(0, len(texts), CHUNK), desc="bm25", unit="chunk", disable=not progress)
         counts = [_count(words, _strings(texts, start, title)) for start in chunks]

@@ -26,7 +26,6 @@ from dr_lib.stages import stage
 from dr_lib.tokens.layout import Side, Slice, Title, TokenBatch, padded_length, to_batch, truncate
 from dr_lib.tokens.tokenizer import load_tokenizer, special_ids, tokenizer_digest
 
-FORMAT = "dr_lib token store 2"
 CHUNK = 2048  # texts tokenised at a time: memory stays bounded
 
 
@@ -80,8 +79,6 @@ class TokenStore:
     def _column(self, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all texts of a column end to end, and where each begins."""
         offsets, ids = np.load(self.folder / f"{name}_offsets.npy", mmap_mode="r"), self.folder / f"{name}_ids.bin"
-        if ids.stat().st_size != offsets[-1] * np.dtype(dtype).itemsize:
-            raise InputError("cut short since it was written", where=ids, fix="Build the store again.")
         flat = np.memmap(ids, dtype, mode="r") if offsets[-1] else np.zeros(0, dtype)  # an empty file cannot be mapped
         return np.asarray(flat), np.asarray(offsets)
 
@@ -122,7 +119,6 @@ class TokenStore:
             _write_ids(texts, _plain(tokenizer), draft, parts, dtype, progress)
             np.save(draft / "continuation.npy", continuation)
             meta = {
-                "format": FORMAT,
                 "tokenizer": tokenizer_digest(tokenizer),
                 "columns": list(parts),
                 "vocab_size": vocab_size,
@@ -135,11 +131,8 @@ class TokenStore:
 
     @staticmethod
     def open(folder: Path) -> "TokenStore":
-        """Open a store built earlier; `InputError` where there is none, or a file is missing or cut short."""
-        meta = read_json(Path(folder) / "meta.json")
-        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            raise InputError("not a token store of this version", where=folder, fix="Build the store again.")
-        return TokenStore(Path(folder), meta)
+        """Open a store built earlier; `InputError` where there is none."""
+        return TokenStore(Path(folder), read_json(Path(folder) / "meta.json"))
 
     def __len__(self) -> int:
         return len(self.text_offsets) - 1
@@ -251,10 +244,6 @@ class TokenValues:
         self.folder, self.store = folder, store
         files = (folder / f"{part}.npy" for part in ("title", "text"))
         self.title, self.text = (np.asarray(np.load(file, mmap_mode="r")) for file in files)
-        numbers, pieces = (len(self.title), len(self.text)), (len(store.title_ids), len(store.text_ids))
-        if numbers != pieces:
-            fix = "Make the values again from these tokens."
-            raise InputError(f"{numbers} values for {pieces} pieces", where=folder, fix=fix)
 
     @staticmethod
     def write(
@@ -272,7 +261,7 @@ class TokenValues:
             dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and 65,504.
 
         Raises:
-            InputError: a value is not finite in `dtype`, or there are not as many values as pieces.
+            InputError: a value is not finite in `dtype`.
         """
         with fresh_folder(Path(folder)) as draft:
             lengths = {"title": len(store.title_ids), "text": len(store.text_ids)}
@@ -287,15 +276,12 @@ class TokenValues:
                         fix = "Give finite numbers, or float32."
                         raise InputError(f"a value is not a finite {dtype}", where="blocks", fix=fix)
                     written[part] = end
-            if written != lengths:
-                fix = "Give one for each piece."
-                raise InputError(f"{written} values for {lengths} pieces", where="blocks", fix=fix)
             del files  # closes them, which Windows needs before the folder can be renamed
         return TokenValues(Path(folder), store)
 
     @staticmethod
     def open(folder: Path, store: TokenStore) -> "TokenValues":
-        """Open values written earlier for this store; `InputError` where they are not as many as its pieces."""
+        """Open values written earlier for this store."""
         return TokenValues(Path(folder), store)
 
     def batch(self, rows: np.ndarray, **layout: Any) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from dr_lib import losses
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError
 from dr_lib.models import DenseEncoder, encode_by_length, encode_in_chunks
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
@@ -267,14 +266,8 @@ class ValidationPool:
             positives: rows of the relevant passages of each, at least one.
             negatives: `[queries, depth]`, rows of hard negatives, best first, -1 for none. For a pool that is a whole
                 collection: one line of all its rows.
-
-        Raises:
-            InputError: no query, one without a relevant passage, or lists of different lengths.
         """
         counts = [len(rows) for rows in positives]
-        if not counts or min(counts) < 1 or len(counts) != len(query_rows):
-            problem = f"{len(query_rows)} queries, relevant passages for {sum(map(bool, counts))} of {len(counts)}"
-            raise InputError(problem, where="validation pool", fix="Give each query at least one relevant passage.")
         relevant = np.concatenate([np.asarray(rows, np.int64) for rows in positives])
         others = np.asarray(negatives, np.int64).ravel()
         rows = np.unique(np.concatenate([relevant, others[others >= 0]]))

@@ -19,9 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dr_lib.errors import InputError
-from dr_lib.files import file_digest, fresh_folder, json_digest, read_json, write_json
+from dr_lib.files import file_digest, fresh_folder, read_sealed, sealed, write_json
 
-FORMAT = 2
 KEEP = 2  # the newest, and the one before it, should that be damaged
 MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
@@ -101,16 +100,10 @@ def save_checkpoint(
         save_file(host_copies(optimizer_tensors(optimizer, trained_parameters(module))), draft / OPTIMIZER)
         if best:
             save_file(best, draft / BEST)
-        state = {
-            "format": FORMAT,
-            "step": step,
-            "settings": settings,
-            "shapes": _shapes(weights),
-            "progress": progress,
-            "files": {path.name: file_digest(path) for path in draft.iterdir()},
-        }
-        # The checksum is of all that stands above, so a file cut off by a full disk is noticed before it is trained on.
-        write_json(draft / "state.json", {**state, "checksum": json_digest(state)})
+        # Checksums of all: a file cut off by a full disk is noticed before it is trained on.
+        files = {path.name: file_digest(path) for path in draft.iterdir()}
+        state = {"step": step, "settings": settings, "shapes": _shapes(weights), "progress": progress, "files": files}
+        write_json(draft / "state.json", sealed(state))
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
         shutil.rmtree(old)
 
@@ -156,12 +149,7 @@ def read_state(path: Path) -> dict[str, Any]:
         InputError: something is missing, truncated or altered.
     """
     fix = "Remove this checkpoint; the one before it, or the beginning, gives the same weights."
-    state = read_json(path / "state.json")
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise InputError("not a checkpoint of this format", where=path / "state.json", fix=fix)
-    claimed = state.pop("checksum", None)
-    if json_digest(state) != claimed or state["step"] != _step(path):
-        raise InputError("content does not match its checksum", where=path / "state.json", fix=fix)
+    state = read_sealed(path / "state.json", "checkpoint", fix)
     for name, digest in state["files"].items():
         if not (path / name).is_file() or file_digest(path / name) != digest:
             raise InputError("file is missing, truncated or altered", where=path / name, fix=fix)

@@ -13,7 +13,7 @@ from transformers import BertTokenizerFast
 
 from dr_lib import masking
 from dr_lib.materials.importances import average_mutual_information, write_importances
-from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.materials.ngrams import count_ngrams, word_blocks
 from dr_lib.tokens import TokenStore
 
 NEW_YORK = {
@@ -32,7 +32,7 @@ def importances_of(store_of, tmp_path):
     def measure(texts, titles=None, *, min_count=1, unit="word", window=4, **options):
         store = store_of(texts, titles)
         counts = count_ngrams(store, tmp_path / "ngrams", min_count=min_count, unit=unit)
-        [block] = counts.blocks(store)
+        [block] = word_blocks(store, unit)
         return average_mutual_information(counts.of(block)[:window], block.room, counts.totals[:window], **options)
 
     return measure

@@ -47,7 +47,7 @@ def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(store_of, tmp_
     store = store_of(bodies, titles, split=bool(seed % 2))
     counts = count_ngrams(store, tmp_path / "ngrams", order=order, min_count=least)
     monkeypatch.setattr(MODULE, "BLOCK", 2**20)
-    [whole] = counts.blocks(store)
+    [whole] = word_blocks(store)
     for n, found in enumerate(counts.of(whole), start=1):
         expected = all_ngrams(titles, bodies, n)
         assert counts.totals[n - 1] == sum(expected.values())
@@ -101,18 +101,12 @@ def test_two_countings_are_equal_to_the_byte(store_of, tmp_path):
 def test_words_and_ngrams_never_met_count_zero(store_of, tmp_path):
     store = store_of(["ab cd ef", "ab cd gh", "abcd ab cd"], split=True)
     counts = count_ngrams(store, tmp_path / "ngrams")
-    [block] = counts.blocks(store)
+    [block] = word_blocks(store)
     assert block.sizes.max() > 1
     backwards = replace(block, pieces=block.pieces[::-1].copy(), starts=np.arange(4), sizes=np.array([1, 2, 1, 1]),
                         room=np.array([4, 3, 2, 1]))  # fmt: skip
     words, *longer = counts.of(backwards)
     assert words.min() == 0 < words.max() and not np.any(longer)
-
-
-def test_another_tokenizers_words_are_refused(store_of, tmp_path):
-    counts = count_ngrams(store_of(["a b"]), tmp_path / "ngrams")
-    with pytest.raises(InputError, match="another tokenizer"):
-        next(counts.blocks(store_of(["c d"])))
 
 
 def test_rare_ngrams_are_dropped_by_default_in_large_collections_only(store_of, tmp_path, monkeypatch):

@@ -115,11 +115,6 @@ def test_index_that_is_cut_short_is_refused(texts, tmp_path):
         Bm25.open(tmp_path / "bm25")
 
 
-def test_an_index_of_nothing_is_refused(texts):
-    with pytest.raises(InputError, match="no passage"):
-        Bm25.build(texts.select([]), progress=False)
-
-
 @pytest.mark.parametrize("kept", [False, True])
 def test_collection_of_empty_passages_finds_nothing(kept, tmp_path):
     texts = datasets.Dataset.from_dict({"title": ["", ""], "text": ["", "the"]})

@@ -71,18 +71,8 @@ def test_a_large_vocabulary_is_kept_in_four_bytes(tmp_path):
     assert store.batch(np.array([0]), max_length=8).input_ids[0, 1:3].tolist() == [70_004, 6]
 
 
-def test_a_file_cut_short_is_found(folder):
-    path = folder / "text_ids.bin"
-    path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"text_ids\.bin"):
-        TokenStore.open(folder)
-
-
 def test_a_folder_without_store_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"meta\.json"):
-        TokenStore.open(tmp_path)
-    (tmp_path / "meta.json").write_text("{}")
-    with pytest.raises(InputError, match="not a token store of this version"):
         TokenStore.open(tmp_path)
 
 
@@ -236,19 +226,9 @@ def test_half_precision_keeps_three_digits(store, tmp_path):
 def test_wrong_values_are_refused_and_leave_nothing(store, tmp_path):
     title, text = (np.zeros(len(ids)) for ids in (store.title_ids, store.text_ids))
     for blocks, dtype, message in [
-        ([(title, text[1:])], "float32", "values for"),
         ([(title, np.full(len(text), np.nan))], "float32", "not a finite"),
         ([(title, text + 70_000)], "float16", "not a finite float16"),
     ]:
         with pytest.raises(InputError, match=message):
             TokenValues.write(store, tmp_path / "values", blocks, dtype=dtype)
         assert not (tmp_path / "values").exists()
-
-
-def test_values_of_another_store_are_refused(store, tiny_tokenizer, tmp_path):
-    texts = datasets.Dataset.from_dict({"text": ["masked words"]})
-    other = TokenStore.build(texts, tiny_tokenizer, tmp_path / "tokens", columns=("text",), progress=False)
-    values = TokenValues.write(other, tmp_path / "values", [(other.title_ids, other.text_ids)])
-    with pytest.raises(InputError, match="values for"):
-        TokenValues.open(values.folder, store)
-    assert np.array_equal(TokenValues.open(values.folder, other).text, values.text)
