@@ -318,7 +318,7 @@ def publish_records(options: argparse.Namespace) -> None:
 
 def verify_record(options: argparse.Namespace) -> int:
     """rebuild a run from its record and certify whether it comes out again"""
-    from dr_lib.lab.verify import GOOD, certificate_lines, verify
+    from dr_lib.lab.study import GOOD, certificate_lines, verify
 
     certificate = verify(options.record, margin=options.margin / 100, collection=options.collection, to=options.to)
     print("\n".join(certificate_lines(certificate)))
@@ -327,7 +327,7 @@ def verify_record(options: argparse.Namespace) -> int:
 
 def plan_runs(options: argparse.Namespace) -> None:
     """rank runs by the claims that they decide in an hour, and print what runs them"""
-    from dr_lib.lab.plan import plan, plan_lines
+    from dr_lib.lab.ledger import plan, plan_lines
 
     if options.scale == "smoke":
         raise InputError("smoke runs decide nothing", where="plan", fix="Give a scale whose records say something.")

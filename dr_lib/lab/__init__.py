@@ -3,11 +3,9 @@
 from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_base, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.batch import run_notebooks
 from dr_lib.lab.cluster import Cluster
-from dr_lib.lab.generate import GeneratedQueries, generate_queries
-from dr_lib.lab.ledger import SCALES, answer, ledger, ledger_lines, of_older_recipe, recipe_length
-from dr_lib.lab.own_corpus import Compared
+from dr_lib.lab.ledger import SCALES, Plan, answer, ledger, ledger_lines, of_older_recipe, plan, plan_lines, recipe_length
+from dr_lib.lab.own_corpus import Compared, GeneratedQueries, generate_queries
 from dr_lib.lab.pipeline import Pipeline
-from dr_lib.lab.plan import Plan, plan, plan_lines
 from dr_lib.lab.recipe import (
     AuxiliarySettings,
     CollectionSettings,
@@ -39,8 +37,7 @@ from dr_lib.lab.records import (
 )
 from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import clean, status_lines
-from dr_lib.lab.study import Run, Study, StudyError, StudyResult, execute, measured, zero_shot
-from dr_lib.lab.verify import certificate_lines, verify
+from dr_lib.lab.study import Run, Study, StudyError, StudyResult, certificate_lines, execute, measured, verify, zero_shot
 from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage
 
 compare = Compared.run

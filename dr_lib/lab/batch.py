@@ -195,7 +195,7 @@ def execute(notebook: Path, output: Path, values: Mapping[str, Any], variables: 
     import papermill  # after the fork: no loop and no socket of it may be in the kernel
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    kernel = {"kernel_name": "python3", "language": "python"}
+    kernel = {"kernel_name": "python3", "language": "python", "coalesce_streams": True}  # of a bar, its last state is left
     try:
         papermill.execute_notebook(notebook, output, dict(values), progress_bar=False, log_output=True, **kernel)
     except papermill.PapermillExecutionError as error:  # its last line is what the batch reports
@@ -269,19 +269,11 @@ class Forked:
 def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
     """An executed notebook without the bars of what is finished: a bar is drawn anew hundreds of times, each an output."""
     for cell in notebook["cells"]:
-        kept: list[dict[str, Any]] = []
-        for output in cell.get("outputs", []):
-            last = kept[-1] if kept else {}
-            if output["output_type"] == "stream" and last.get("name") == output["name"]:
-                last["text"] = "".join([*last["text"], *output["text"]])
-            else:
-                kept.append(output)
-        for output in kept:
-            if output["output_type"] == "stream":
-                lines = (line.rpartition("\r")[2] for line in "".join(output["text"]).split("\n"))
-                output["text"] = "\n".join(line for line in lines if not BAR.search(line)).lstrip("\n")
+        for output in [one for one in cell.get("outputs", []) if one["output_type"] == "stream"]:
+            lines = "".join(output["text"]).split("\n")
+            output["text"] = "\n".join(line for line in lines if not BAR.search(line)).lstrip("\n")
         if "outputs" in cell:
-            cell["outputs"] = [one for one in kept if one["output_type"] != "stream" or one["text"].strip()]
+            cell["outputs"] = [one for one in cell["outputs"] if one["output_type"] != "stream" or one["text"].strip()]
     return notebook
 
 

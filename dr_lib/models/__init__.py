@@ -25,7 +25,17 @@ from dr_lib.models.bert import (
     with_fresh_head,
 )
 from dr_lib.models.bottleneck import Decoder, EnhancedDecoder, ReplacedTokenHead
-from dr_lib.models.cross_encoder import CrossEncoder, CrossEncoderSettings, response_pairs
+from dr_lib.models.cross_encoder import (
+    CrossEncoder,
+    CrossEncoderSettings,
+    LateInteraction,
+    LateInteractionSettings,
+    Pieces,
+    TextPairs,
+    best_matches,
+    best_matches_of_pairs,
+    response_pairs,
+)
 from dr_lib.models.dense import (
     PACKAGED,
     DenseEncoder,
@@ -38,14 +48,6 @@ from dr_lib.models.dense import (
     open_encoder,
 )
 from dr_lib.models.generator import Generator
-from dr_lib.models.late_interaction import (
-    LateInteraction,
-    LateInteractionSettings,
-    Pieces,
-    TextPairs,
-    best_matches,
-    best_matches_of_pairs,
-)
 from dr_lib.models.text_model import TextModel
 from dr_lib.models.writers import (
     CausalDecoding,

@@ -9,7 +9,7 @@ from scipy import stats
 from dr_lib.__main__ import main
 from dr_lib.evaluation import Interval, PairResult, Verdict
 from dr_lib.lab import ledger, load_records, plan, recorded_folder
-from dr_lib.lab.plan import DECIDED, chance
+from dr_lib.lab.ledger import DECIDED, chance
 
 TYPICAL = (0.007, 0.03, 0.012)
 

@@ -11,7 +11,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, equivalence_test
 from dr_lib.files import json_digest, read_sealed
 from dr_lib.lab import Record, Study, verify
-from dr_lib.lab.verify import GOOD, check_sources, compare
+from dr_lib.lab.study import GOOD, check_sources, compare
 
 
 def made(values, weights: str | None = "w0") -> Record:
