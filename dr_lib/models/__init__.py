@@ -3,6 +3,7 @@
 from dr_lib.models.bert import (
     EXTRA_FILE,
     LmHead,
+    TextModel,
     check_tokenizer,
     embed,
     encode_by_length,
@@ -48,7 +49,6 @@ from dr_lib.models.dense import (
     open_encoder,
 )
 from dr_lib.models.generator import Generator
-from dr_lib.models.text_model import TextModel
 from dr_lib.models.writers import (
     CausalDecoding,
     Sampling,

@@ -18,8 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from dr_lib.models.bert import attention_bias, first_states, fresh_linear, hidden_states, is_head, read_pretrained
-from dr_lib.models.text_model import TextModel
+from dr_lib.models.bert import TextModel, attention_bias, first_states, fresh_linear, hidden_states, is_head, read_pretrained
 from dr_lib.settings import Settings
 from dr_lib.tokens import Layout, QueryPassagePairs, Side, TokenBatch, TokenStore, shortened
 

@@ -19,8 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest
-from dr_lib.models.bert import first_states, fresh_linear, hidden_states, quiet_transformers
-from dr_lib.models.text_model import TextModel
+from dr_lib.models.bert import TextModel, first_states, fresh_linear, hidden_states, quiet_transformers
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192

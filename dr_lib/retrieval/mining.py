@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 
 from dr_lib.collections import Collection
-from dr_lib.retrieval.answers import holds_answer
-from dr_lib.retrieval.ranking import Ranking
+from dr_lib.retrieval.ranking import Ranking, holds_answer
 from dr_lib.stages import stage
 
 QUERIES_AT_ONCE = 8_192

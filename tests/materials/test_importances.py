@@ -12,8 +12,7 @@ import torch
 from transformers import BertTokenizerFast
 
 from dr_lib import masking
-from dr_lib.materials.importances import average_mutual_information, write_importances
-from dr_lib.materials.ngrams import count_ngrams, word_blocks
+from dr_lib.materials.ngrams import average_mutual_information, count_ngrams, word_blocks, write_importances
 from dr_lib.tokens import TokenStore
 
 NEW_YORK = {

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dr_lib.materials.importances import keyword_weights, word_blocks
+from dr_lib.materials.ngrams import keyword_weights, word_blocks
 from dr_lib.tokens import TokenValues
 
 RANDOM = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib.errors import InputError
-from dr_lib.materials.queries import asked_once, draw_splits, first_of_each, shared_words
+from dr_lib.materials.questions import asked_once, draw_splits, first_of_each, shared_words
 
 SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
 NONE_HELD = np.array([], np.int64)

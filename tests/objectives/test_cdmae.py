@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional
 
 from dr_lib import masking, objectives
-from dr_lib.materials.importances import write_importances
-from dr_lib.materials.ngrams import count_ngrams
+from dr_lib.materials.ngrams import count_ngrams, write_importances
 from dr_lib.tokens import Layout, TokenBatch
 
 
