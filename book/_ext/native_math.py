@@ -20,6 +20,7 @@ THIN = '<mspace width="0.1667em"/>'
 SPACING = (
     (re.compile(r"<mo>([a-z]{2,})</mo>"), rf"<mi>\1</mi>{APPLY}"),  # max and min without an index are functions too
     (re.compile(rf"(</m(?!o|under|over)\w+>\s*)(<mi>\w+</mi>\s*{APPLY})"), rf"\1{THIN}\2"),  # a factor before the name
+    (re.compile(r'<mo stretchy="false">\|</mo>'), '<mo stretchy="false" lspace="0" rspace="0">|</mo>'),  # sizes; "given" is \mid
     (re.compile(rf"{APPLY}(?!\s*(<mrow>\s*)?<mo)"), THIN),  # an argument without brackets
 )
 

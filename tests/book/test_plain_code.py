@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from plain_code import PlainCode
+from plain_code import NARROW, FoldedCode, PlainCode
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from pygments.lexers import BashLexer, PythonLexer
 from pygments.styles import get_style_by_name
 from pygments.token import Name, Punctuation, Text, Whitespace
 
@@ -30,3 +30,21 @@ def test_what_is_left_out_has_the_colour_of_plain_text_in_both_themes(theme):
     style = get_style_by_name(theme)
     text = style.style_for_token(Text)
     assert all(style.style_for_token(kind) == text for kind in (Name, Punctuation, Whitespace))
+
+
+@pytest.mark.parametrize("file", ["losses/contrastive.py", "stages.py"])
+def test_a_long_line_says_how_deep_it_is_and_nothing_else_changes(file):
+    code = (ROOT / "dr_lib" / file).read_text(encoding="utf-8").strip("\n")
+    plain, folded = (highlight(code, PythonLexer(), one()) for one in (PlainCode, FoldedCode))
+    assert TAG.sub("", folded) == TAG.sub("", plain)
+    lines = folded.split("<span></span>", 1)[1].splitlines()
+    for line, shown in zip(code.splitlines(), lines, strict=False):
+        deep = re.match(r'<span class="ln"(?: style="--in:(\d+)")?>', shown)
+        assert bool(deep) == (len(line) > NARROW) and shown.count("<span") == shown.count("</span>")
+        assert not deep or int(deep[1] or 0) == len(line) - len(line.lstrip())
+
+
+def test_an_option_is_marked_in_a_command_and_a_minus_is_not():
+    command = highlight("python -m dr_lib search path/to/mydata --model one-two a-b", BashLexer(), FoldedCode())
+    assert re.findall(r'<span class="option">(.*?)</span>', command) == ["-m", "--model"]
+    assert "option" not in highlight("difference = one_long_name - another_long_name", PythonLexer(), FoldedCode())

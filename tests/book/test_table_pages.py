@@ -146,6 +146,34 @@ def test_a_wide_table_uses_the_margin_where_there_is_one(tmp_path: Path):
         assert not any(browser.run(wide)) and browser.complaints == []
 
 
+@pytest.mark.xdist_group("chromium")
+@needs_chromium
+def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_of_their_columns(tmp_path: Path):
+    script, styles = ((ROOT / "book" / "_static" / name).read_text() for name in ("wide_tables.js", "book.css"))
+    sentence = "a sentence that nobody compares with the one below it"
+    heads = "<thead><tr><th>name</th><th>why</th><th>so?</th></tr></thead>"
+    bodies = (
+        f"<td>{sentence}</td><td>b</td>",
+        "<td>short</td><td>b</td>",
+        f'<td>{sentence}</td><td><span class="verdict">held</span></td>',
+    )
+    tables = "".join(f'<table class="table">{heads}<tbody><tr><td>a</td>{body}</tr></tbody></table>' for body in bodies)
+    head = f"<!DOCTYPE html><meta charset=utf-8><style>{styles}</style><script>{script}</script>"
+    (tmp_path / "page.html").write_text(f'{head}<div class="bd-article">{tables}</div>')
+    shown = "[...document.querySelectorAll('tr td:last-child')].map((one) => getComputedStyle(one).display)"
+    with opened(tmp_path / "profile", 390) as browser:
+        browser.visit(tmp_path / "page.html")
+        assert browser.run(shown) == ["block", "table-cell", "table-cell"]
+        assert browser.run("[...document.querySelectorAll('td')].map((one) => one.dataset.column ?? '')")[:4] == [
+            "",
+            "why:",
+            "so?",
+            "",
+        ]
+        browser.resize(1200)
+        assert browser.run(shown) == ["table-cell"] * 3
+
+
 def test_a_link_of_an_output_to_a_notebook_leads_to_its_page():
     links = '<a href="../simlm/table07.ipynb">a</a><a href="../../_sources/notebooks/simlm/table07.ipynb">b</a>'
     assert json.loads(TO_NOTEBOOK.sub(r"\1.html", json.dumps(links))) == links.replace("07.ipynb", "07.html", 1)
