@@ -45,7 +45,7 @@ if (typeof module !== "undefined") module.exports = testSets;
 
 /* ---- The page. ---- */
 
-const SETS = 20, PICTURE = { width: 640, height: 330, line: 15, top: 12 };
+const SETS = 20, PICTURE = { width: 640, height: 368, line: 15, top: 12, bottom: 312 };
 
 function testSetsPage(place, { measure, pairs }) {
   const state = { spread: pairs[0].spread, seed: 1 };
@@ -62,11 +62,14 @@ function testSetsPage(place, { measure, pairs }) {
       return [["line", { class: found[i], x1: across(mean - half), x2: across(mean + half), y1: y, y2: y }],
         ["circle", { class: found[i], cx: across(mean), cy: y, r: found[i] === "open" ? 2.5 : 4 }]];
     });
-    const zero = ["line", { class: "zero", x1: across(0), x2: across(0), y1: 0, y2: PICTURE.height - 20 }];
-    const truth = ["line", { class: "truth", x1: across(state.difference), x2: across(state.difference), y1: 0, y2: PICTURE.height - 20 }];
-    const names = [["text", { x: across(0), y: PICTURE.height - 4 }, "0"], ["text", { x: 105, y: PICTURE.height - 4 }, "difference, points"]];
-    if (across(state.difference) - across(0) > 90) names.push(["text", { x: across(state.difference), y: PICTURE.height - 4 }, "true difference"]);
+    const zero = ["line", { class: "zero", x1: across(0), x2: across(0), y1: 0, y2: PICTURE.bottom }];
+    const truth = ["line", { class: "truth", x1: across(state.difference), x2: across(state.difference), y1: 0, y2: PICTURE.bottom }];
     const said = `${count("right")} of ${SETS} test sets find the difference, ${count("open")} leave it open, ${count("wrong")} find the opposite.`;
+    const step = [0.5, 1, 2, 5, 10, 20].find((one) => most < 5 * one) ?? 50;
+    const ticks = [-4, -3, -2, -1, 0, 1, 2, 3, 4].map((times) => times * step).filter((value) => Math.abs(value) < 0.96 * most);
+    const names = ticks.map((value) => ["text", { x: across(value), y: PICTURE.bottom + 22 }, String(value).replace("-", "\u2212")]);
+    names.push(["text", { x: across(0), y: PICTURE.bottom + 48 }, "difference, points"]);
+    if (across(state.difference) - across(0) > 210) names.push(["text", { x: across(state.difference), y: PICTURE.bottom + 48 }, "true difference"]);
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
     const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
