@@ -262,7 +262,8 @@ def test_equal_vectors_are_no_hit():
     assert losses.in_batch_accuracy(torch.ones(4, 2), torch.ones(8, 2), normalise=True).item() == 0
 
 
-def test_hits_are_counted_in_fp32_under_autocast():
-    queries, passages = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.001, 0.0], [1.0, 0.0]])
-    with torch.autocast("cpu", torch.bfloat16):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_hits_are_counted_in_fp32_under_autocast_and_of_bf16_vectors(dtype):
+    queries, passages = torch.ones(1, 2, dtype=dtype), torch.tensor([[1.0, 2**-9], [1.0, 0.0]], dtype=dtype)
+    with torch.autocast("cpu", torch.bfloat16):  # 1 + 2**-9 is 1 in bfloat16, hence a tie
         assert losses.in_batch_accuracy(queries, passages, normalise=False).item() == 1
