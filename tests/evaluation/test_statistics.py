@@ -1,5 +1,6 @@
 """Intervals and tests against scipy and against cases small enough to count."""
 
+import sys
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,8 @@ from scipy import stats
 from dr_lib.errors import InputError
 from dr_lib.evaluation import bootstrap_interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
 from dr_lib.evaluation.statistics import crossing, seed_moves
+
+statistics = sys.modules[crossing.__module__]
 
 
 def one_test(values: np.ndarray, **options) -> float:
@@ -46,23 +49,27 @@ def test_interval_covers_the_truth_about_as_often_as_it_says():
 
 
 def test_interval_repeats_and_does_not_depend_on_parts(monkeypatch):
-    import sys
-
     values = differences(101)
     whole = bootstrap_interval(values, draws=1000)
     assert whole == bootstrap_interval(values, draws=1000)
-    monkeypatch.setattr(sys.modules["dr_lib.evaluation.statistics"], "AT_ONCE", 1010)
+    monkeypatch.setattr(statistics, "AT_ONCE", 1010)
     parts = bootstrap_interval(values, draws=1000)
     assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=1e-12)
 
 
 def test_draws_that_are_kept_and_draws_that_are_not_are_the_same(monkeypatch):
-    import sys
-
     values = [differences(30, seed=s).reshape(3, 10) for s in range(2)]
-    kept = bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)
-    monkeypatch.setattr(sys.modules["dr_lib.evaluation.statistics"], "KEPT", 0)
-    assert (bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)) == kept
+
+    def drawn() -> tuple:
+        return bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)
+
+    monkeypatch.setattr(statistics, "AT_ONCE", 1010)  # five parts: only what is more than one is kept
+    hits = statistics._kept.cache_info().hits
+    first, again = drawn(), drawn()
+    assert statistics._kept.cache_info().hits == hits + 2  # resamples and signs
+    monkeypatch.setattr(statistics, "KEPT", 0)
+    assert first == again == drawn()
+    assert statistics._kept.cache_info().hits == hits + 2
 
 
 def test_several_intervals_equal_single_ones():

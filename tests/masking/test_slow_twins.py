@@ -106,6 +106,12 @@ def test_the_way_of_a_gpu_takes_what_that_of_a_cpu_does(random_batch):
         np.testing.assert_array_equal(take_across(keys, limit).numpy(), expected, err_msg=f"across, seed {seed}")
 
 
+def test_keys_are_31_random_bits():
+    keys = 2**30 + random_keys(torch.zeros(100, 101, dtype=torch.bool), seeded(0), draws=2).long().numpy()
+    shares = [(keys >> bit & 1).mean() for bit in range(31)]
+    assert 0 <= keys.min() <= keys.max() < 2**31 and np.abs(np.array(shares) - 0.5).max() < 4 * 0.5 / np.sqrt(keys.size)
+
+
 def test_supersets_and_complements(random_batch):
     for seed in SEEDS:
         batch, rate, budget = random_batch(seed)
