@@ -128,6 +128,8 @@ SAID = {
     "simlm/table07_objectives": [
         [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "SimLM", "Enc-Dec MLM", "Condenser", "MLM", "BERT-base")],
         [f"simlm/table07; {row}; MRR@10" for row in ("MLM", "Enc-Dec RTD")],
+        [f"simlm/table07; SimLM{rates}; MRR@10" for rates in (", 0% / 100%", ", 30% / 100%", "")],
+        [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "AutoEncoder, 30% masked", "Enc-Dec MLM, 30% / 100%")],
     ],
     "dpr_paq/table05_overlap": [
         [f"dpr_paq/table05; {row}; words" for row in ("both", "none alone", "neither")],
