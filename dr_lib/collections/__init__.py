@@ -69,10 +69,11 @@ def _find_source(name: str) -> Source:
         raise InputError(f"the path {str(place)!r} is not UTF-8 or not one line", where="collection", fix="Rename it.")
     if place.is_file() and place.name.lower().endswith(plain.LINES):
         return plain.lines_source(place)
-    if place.is_file() and place.suffix.lower() in plain.TEXTS:
+    if place.is_file() and place.name.lower().endswith(plain.TEXTS):
         return plain.texts_source(place)
     if not place.is_dir():
-        problem = f"{place.name} is neither a folder nor a file of a known kind ({', '.join((*plain.TEXTS, *plain.LINES[::2]))})"
+        kinds = ", ".join((*plain.TEXTS, *plain.LINES)[::2])
+        problem = f"{place.name} is neither a folder nor a file of a known kind ({kinds}, also with .gz)"
         raise InputError(problem, where="collection", fix=_names())
     if any((place / file).is_file() for file in squad.FILES.values()):
         return squad.official_source(place)

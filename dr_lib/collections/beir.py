@@ -156,7 +156,8 @@ def record_of(raw: Any, where: str) -> Record:
             raise ValueError(f"{JSON_TYPES[type(record)]} instead")
     except (ValueError, RecursionError) as error:
         fix = "Write one JSON object a line (an array becomes lines by: jq -c '.[]' FILE)."
-        raise InputError(f"not a JSON object ({error})", where=where, fix=fix) from None
+        told = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise InputError(f"not a JSON object ({told})", where=where, fix=fix) from None
     return record
 
 
@@ -177,6 +178,8 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             fix = "Give each column a name of its own."
             raise InputError(f"two columns of one name among {head[:80]!r}", where=f"{path} line 1", fix=fix)
         for row in lines:
+            if any(row) and len(row) != len(columns):
+                raise ValueError(f"{len(row)} cells")
             if any(row):
                 yield f"{path} line {lines.line_num}", dict(zip(columns, row, strict=True))
     except InputError:
@@ -214,10 +217,10 @@ def usual(record: Record) -> Record:
     return record | {"_id": str(record["_id"])} if type(record.get("_id")) is int else record
 
 
-def passage_of(record: Record, where: str) -> Passage:
-    """A line of a corpus.jsonl as a passage; `InputError` names the field that is wrong."""
+def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
+    """A line of a corpus.jsonl as a passage, called `name` where it has no id; `InputError` names the field that is wrong."""
     record = usual(record)
-    id_, text = field_of(record, "_id", str, where), field_of(record, "text", str, where)
+    id_, text = field_of(record, "_id", str, where, name), field_of(record, "text", str, where)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
     return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
 

@@ -7,21 +7,29 @@ of the book: practice/own-corpus.
 """
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records, read_table, said_of, usual
+from dr_lib.collections.beir import files_digest, licence_of, passage_of, read_lines, read_records, read_table, said_of
 from dr_lib.collections.store import NOT_IN_NAMES, Passage, Source
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
 
 WORDS = 100
-TEXTS = (".txt", ".md", ".rst")
+TEXTS = tuple(kind + packed for kind in (".txt", ".md", ".rst") for packed in ("", ".gz"))
 LINES = tuple(kind + packed for kind in (".jsonl", ".ndjson", ".json", ".csv", ".tsv") for packed in ("", ".gz"))
 """Endings of files of running text, and of files with a passage a line."""
+SIGNS = "[=~^\"'`#*+.:_-]"
+HEADING = re.compile(
+    r"^ *(?P<fence>```|~~~)[\s\S]*?(?:^ *(?P=fence)|\Z)"  # code, in which a # begins a comment
+    r"|^(?P<hashes>#{1,6})[ \t]+(?P<title>.*?)[ \t#]*$"
+    rf"|(?:\A|(?<=\n\n))(?:(?P<over>{SIGNS})(?P=over){{2,}}\n *)?(?P<above>\S.*)\n(?P<under>{SIGNS})(?P=under){{2,}}$",
+    re.MULTILINE,
+)
+"""A heading of Markdown or reStructuredText: behind signs, above a line of them, or between two such lines."""
+TITLED = 1  # of the way that headings become titles: another one makes other passages of the same files
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 ABBREVIATIONS = ("e.g", "i.e", "cf", "vs", "etc", "Eq", "Fig", "Dr", "et al", "resp", "Ref", "approx", "No")
 SENTENCE_END = re.compile(
@@ -39,7 +47,7 @@ def lines_source(path: Path) -> Source:
     name, _, kind = path.name.removesuffix(".gz").rpartition(".")
 
     def parse(record: dict[str, Any], where: str) -> Passage:
-        return passage_of({"_id": f"line-{where.rpartition(' ')[2]}", **usual(record)}, where)
+        return passage_of(record, where, f"line-{where.rpartition(' ')[2]}")
 
     return Source(
         name=name,
@@ -70,7 +78,7 @@ def text_files(place: Path) -> list[Path]:
         return [place]
     if any((place / name).exists() for name in LAYOUT):
         return []
-    files = [path for path in sorted(place.rglob("*")) if path.suffix.lower() in TEXTS and path.is_file()]
+    files = [path for path in sorted(place.rglob("*")) if path.name.lower().endswith(TEXTS) and path.is_file()]
     files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(place).parts)]
     lines, readme = line_files(place), [path for path in files if path.parent == place and path.stem.upper() == "README"]
     if said_of(place, "Licence") or (len(lines) == 1 and files == readme):
@@ -90,12 +98,13 @@ def texts_source(place: Path) -> Source:
     """Describe text files, each a document that is cut into passages.
 
     Args:
-        place: a folder with `.txt`, `.md` or `.rst` files in UTF-8, also in folders below, or one such file. `doc` is
-            the file's name as seen from the folder, the id of a passage that name and the passage's number. Titles are
-            empty. Files without text are left out and counted in `info`.
+        place: a folder with `.txt`, `.md` or `.rst` files in UTF-8, plain or gzipped, also in folders below, or one
+            such file. `doc` is the file's name as seen from the folder, the id of a passage that name and the passage's
+            number, its title the headings above it, of which a `.txt` has none. Files without text are left out and
+            counted in `info`.
 
     Raises:
-        InputError: a file whose name is not UTF-8 or holds a line end.
+        InputError: a file that is not UTF-8, or whose name is not or holds a line end.
     """
     folder = place.parent if place.is_file() else place
     found = {path.relative_to(folder).as_posix(): path for path in text_files(place)}
@@ -106,22 +115,49 @@ def texts_source(place: Path) -> Source:
             fix = "Rename it: the name is the document's id."
             raise InputError(f"a file name with a control character or not in UTF-8: {name!r}", where=folder, fix=fix)
     return Source(
-        name=place.stem if place.is_file() else folder.name,
-        digest=json_digest([files_digest(found.values()), list(found)]),
+        name=Path(place.name.removesuffix(".gz")).stem if place.is_file() else folder.name,
+        digest=json_digest([files_digest(found.values()), list(found), TITLED]),
         passages=partial(_passages, files),
         info={"source": "folder of text files", "licence": licence_of(folder), **counts},
     )
 
 
 def _holds_text(path: Path) -> bool:
-    with path.open("rb") as lines:
-        return any(line.removeprefix(BOM_UTF8).strip() for line in lines)
+    return any(line.strip() for _, line in read_lines(path))
 
 
 def _passages(files: dict[str, Path]) -> Iterator[tuple[str, Passage]]:
     for name, path in files.items():
-        for position, text in enumerate(cut(paragraphs(line for _, line in read_lines(path)))):
-            yield str(path), Passage(f"{name}#{position}", "", text, name, position)
+        text = "\n".join(line.rstrip() for _, line in read_lines(path))
+        parts = [("", text)] if path.name.lower().removesuffix(".gz").endswith(".txt") else sections(text)
+        passages = ((title, own) for title, part in parts for own in cut(paragraphs(part.splitlines())))
+        for position, (title, own) in enumerate(passages):
+            yield str(path), Passage(f"{name}#{position}", title, own, name, position)
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """The parts of a Markdown or reStructuredText file between its headings, each with the headings that stand above it.
+
+    A heading with nothing below it is text itself, so that its words are not lost.
+
+    Example:
+        >>> sections("# Sea\\nSalt.\\n## Tides\\nTwice a day.\\n# Moon")
+        [('', ''), ('Sea', '\\nSalt.\\n'), ('Sea: Tides', '\\nTwice a day.\\n'), ('', 'Moon')]
+    """
+    marks = [mark for mark in HEADING.finditer(text) if not mark["fence"]]
+    styles = list(dict.fromkeys((mark["over"], mark["under"]) for mark in marks))  # by their order, as in reStructuredText
+    levels = [len(mark["hashes"] or "") or 1 + styles.index((mark["over"], mark["under"])) for mark in marks]
+    starts = [*(mark.start() for mark in marks), len(text)]
+    found, titles = [("", text[: starts[0]])], {}
+    for mark, level, end, following in zip(marks, levels, starts[1:], [*levels[1:], 0], strict=False):
+        titles = {depth: title for depth, title in titles.items() if depth < level}
+        above, heading, own = ": ".join(titles.values()), mark["title"] or mark["above"] or "", text[mark.end() : end]
+        titles[level] = heading
+        if own.strip() or following > level:
+            found.append((": ".join(titles.values()), own))
+        else:
+            found.append((above, heading))
+    return found
 
 
 def paragraphs(lines: Iterable[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dr_lib import collections
-from dr_lib.collections.plain import cut, paragraphs
+from dr_lib.collections.plain import cut, paragraphs, sections
 from dr_lib.errors import InputError
 
 LINES = [{"text": "The moon pulls the water."}, {"_id": "b", "title": "Sea", "text": "Tides rise twice a day."}]
@@ -55,7 +56,7 @@ def test_a_json_lines_file_is_found_under_the_data_folder(tmp_path, cache, monke
 
 
 BAD_LINES = {
-    "{": "line 3: not a JSON object",
+    "{": "line 3: not a JSON object (Expecting property name enclosed in double quotes at column 2)",
     "[1]": "line 3: not a JSON object (a list instead)",
     '{"_id": "c"}': "line 3: field text is missing",
     '{"text": " "}': "line 3: passage 'line-3' is empty",
@@ -141,6 +142,77 @@ def test_a_text_is_taken_whatever_its_kind_alone_or_in_a_folder(tmp_path, cache,
     assert "The moon pulls the water." in collection.passages["text"][0]
 
 
+TIDES = """Before all headings.
+
+# Tides #
+
+## Cause
+
+The moon pulls.
+
+```
+# a comment
+```
+
+## *Times*
+### Twice a day
+# Salt
+"""
+BOTH = """=====
+Tides
+=====
+
+Cause
+-----
+The moon pulls.
+
++---+---+
+| a | b |
++---+---+
+
+Salt
+====
+Grains.
+"""
+
+
+def test_headings_are_the_titles_of_the_passages_below_them(tmp_path, cache):
+    for name, content in {"a.md": TIDES, "b.rst": BOTH, "c.txt": "# no heading\n\nMoon."}.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    rows = [(row["id"], row["title"], row["text"]) for row in collections.load(tmp_path, cache=cache).passages]
+    assert rows == [
+        ("a.md#0", "", "Before all headings."),
+        ("a.md#1", "Tides: Cause", "The moon pulls. ``` # a comment ```"),
+        ("a.md#2", "Tides: *Times*", "Twice a day"),
+        ("a.md#3", "", "Salt"),
+        ("b.rst#0", "Tides: Cause", "The moon pulls. +---+---+ | a | b | +---+---+"),
+        ("b.rst#1", "Tides: Cause: Salt", "Grains."),  # its sign comes third, so it stands below the second
+        ("c.txt#0", "", "# no heading Moon."),
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["# a", "## b", "c", "", "===", "---", "```", "d e", "####### f", " ###"]), max_size=12))
+def test_no_word_of_a_text_with_headings_is_lost(lines):
+    text = "\n".join(lines)
+    found = " ".join(f"{title} {part}" for title, part in sections(text))
+    assert {*re.findall(r"\w+", text)} == {*re.findall(r"\w+", found)}
+
+
+@pytest.mark.parametrize("kind", ["txt", "md", "rst"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_texts_may_be_gzipped(tmp_path, cache, kind, alone):
+    (tmp_path / "docs").mkdir()
+    path = tmp_path / "docs" / f"tides.{kind}.gz"
+    path.write_bytes(gzip.compress(b"The moon pulls.\n"))
+    (tmp_path / "docs" / "empty.txt.gz").write_bytes(gzip.compress(b"\n"))
+    collection = collections.load(path if alone else path.parent, cache=cache)
+    assert collection.passages["id"][:] == [f"tides.{kind}.gz#0"] and collection.name == ("tides" if alone else "docs")
+    path.write_bytes(b"The moon pulls.")
+    with pytest.raises(InputError, match=rf"tides\.{kind}\.gz line 1: not a gzip file"):
+        collections.load(path if alone else path.parent, cache=cache)
+
+
 def test_a_readme_with_the_licence_is_no_document_but_another_one_is(tmp_path, cache):
     (tmp_path / "a.md").write_text("The moon pulls.", encoding="utf-8")
     (tmp_path / "README.md").write_text("How the tide works.", encoding="utf-8")
@@ -172,10 +244,10 @@ def test_a_table_is_a_collection(tmp_path, cache, name, sign):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("text\none\ntwo,three", "line 3: not a row of a table whose columns are text"),
+        ("text\none\ntwo,three", "line 3: not a row of a table whose columns are text (2 cells)"),
         ("text,position\none,first", "line 2: field position is text, not a whole number"),
         ('text\n"open', "line 2: not a row of a table"),
-        ("name,words\na,b", "field text is missing (there are: _id, name, words)"),
+        ("name,words\na,b", "field text is missing (there are: name, words)"),
     ],
 )
 def test_a_bad_table_is_named_by_line_and_column(tmp_path, cache, content, problem):
