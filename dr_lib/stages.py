@@ -370,14 +370,18 @@ def until(stop_at: float | None) -> Iterator[None]:
         return
     if (left := stop_at - time.time()) <= 0:
         raise TimeIsUpError("the time is up")
-    os.environ[STOP_AT], before = repr(stop_at), None
-    if _rings():
-        before = signal.signal(signal.SIGALRM, _ring)
-        signal.setitimer(signal.ITIMER_REAL, left, RING_AGAIN)
-    try:
+    before = signal.getsignal(signal.SIGALRM) if _rings() else None
+    try:  # from here on: it may ring before the block is entered, and what it would leave behind would stop later blocks
+        os.environ[STOP_AT] = repr(stop_at)
+        if _rings():
+            signal.signal(signal.SIGALRM, _ring)
+            signal.setitimer(signal.ITIMER_REAL, left, RING_AGAIN)
         yield
     finally:
-        os.environ.pop(STOP_AT, None)
+        try:
+            os.environ.pop(STOP_AT, None)
+        except TimeIsUpError:  # it rang here
+            os.environ.pop(STOP_AT, None)
         if _rings():
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from dr_lib.errors import InputError
-from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
+from dr_lib.stages import STOP_AT, Cache, Data, Stage, TimeIsUpError, read_manifest, stage, time_is_up, until
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -158,6 +158,21 @@ def test_an_alarm_stops_what_does_not_ask_and_it_goes_on_later(cache):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0) and not time_is_up()
     assert not cache.finished(sleeping()) and cache.draft(sleeping()).is_dir()
     assert cache.get(sleeping()) == cache.folder(sleeping())
+
+
+def test_an_alarm_that_rings_before_its_block_is_entered_leaves_nothing_behind(monkeypatch):
+    before, arm = signal.getsignal(signal.SIGALRM), signal.setitimer
+
+    def ring_at_once(which, seconds, again=0.0):
+        arm(which, seconds, again)
+        if seconds:
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(signal, "setitimer", ring_at_once)
+    with pytest.raises(TimeIsUpError), until(time.time() + 60):
+        raise AssertionError("entered")
+    assert not time_is_up() and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before and STOP_AT not in os.environ
 
 
 def test_what_asks_leaves_what_it_wants_and_no_alarm_disturbs_it(cache):
