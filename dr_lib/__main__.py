@@ -182,7 +182,7 @@ def parser() -> argparse.ArgumentParser:
     export("--study", help="instead of a record: its study, for instance simlm/table08")
     export("--label", help="... and configuration, for instance '30%% / 50%%'")
     export("--seed", type=int, help="... and seed (default: the lowest)")
-    export("--scale", default="laptop", help="... and scale (default: laptop)")
+    export("--scale", help="... and scale (default: laptop)")
     export("--name", help="title of the card")
     export("--run", action="store_true", help="not the model but what the run found, as a TREC run file with its judgements")
     export("--to", type=Path, required=True, help="the new folder, or file")
@@ -341,7 +341,13 @@ def export_model(options: argparse.Namespace) -> None:
 
     if (options.model is None) == (options.study is None):
         raise InputError("give a record, a folder, or --study", where="export", fix="One of the three says which model.")
-    model = options.model or find_record(options.study, options.label, seed=options.seed, scale=options.scale)
+    unread = {"label": options.model, "seed": options.model, "scale": options.model, "name": options.run}
+    for name in (one for one, other in unread.items() if other and getattr(options, one) is not None):
+        fix = "It names a run of --study." if name != "name" else "It is the title of a model's card: leave --run out."
+        raise InputError(f"--{name} says nothing here", where="export", fix=fix)
+    model = options.model or find_record(options.study, options.label, seed=options.seed, scale=options.scale or "laptop")
+    if options.run and isinstance(model, Path) and model.is_dir():
+        raise InputError("a folder of a model, which has no run", where=model, fix="Give the record of a run, or --study.")
     if options.run:
         written = export_run(load_record(model) if isinstance(model, Path) else model, options.to)
     else:

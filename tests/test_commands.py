@@ -70,6 +70,25 @@ def test_a_value_that_is_no_yaml_is_named(capsys):
     assert capsys.readouterr().err == "error: -p seed: '[' is not valid YAML. Close every bracket and quote.\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("record.json --label simlm", "--label says nothing here. It names a run of --study."),
+        ("record.json --seed 0", "--seed says nothing here. It names a run of --study."),
+        ("record.json --scale smoke", "--scale says nothing here. It names a run of --study."),
+        ("--study a --run --name mine", "--name says nothing here. It is the title of a model's card: leave --run out."),
+    ],
+)
+def test_export_refuses_what_it_would_not_read(options, said, capsys):
+    assert main(["export", *options.split(), "--to", "out"]) == 1
+    assert capsys.readouterr().err == f"error: export: {said}\n"
+
+
+def test_a_folder_has_no_run_to_export(tmp_path, capsys):
+    assert main(["export", str(tmp_path), "--run", "--to", str(tmp_path / "out")]) == 1
+    assert "a folder of a model, which has no run. Give the record" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("The moon pulls.")
     assert main(["try", str(tmp_path), "--system", str(tmp_path), "--to", str(tmp_path / "out")]) == 1

@@ -20,7 +20,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.files import fresh_folder, read_json, write_json, write_text
 from dr_lib.lab import Record, collection_of, models_of, open_models, ranking_of
-from dr_lib.lab.records import EXPORTED, slug
+from dr_lib.lab.records import EXPORTED, SAVED, slug
 from dr_lib.models import CrossEncoder, DenseEncoder
 from dr_lib.report.measured import mean_intervals
 from dr_lib.report.tables import spell
@@ -49,7 +49,8 @@ def export(
         The folders written.
 
     Raises:
-        InputError: no finished model behind `source`, or `to` holds something that is no export.
+        InputError: no finished model behind `source`, one that was not trained here, or `to` holds something that is no
+            export.
     """
     if isinstance(source, Record):
         models, record = models_of(source), source
@@ -59,6 +60,9 @@ def export(
         if (model / "late_interaction.json").is_file():
             fix = "Use its folder as it is: dr_lib search --reranker opens it."
             raise InputError(f"the {kind} is a late-interaction model, which sentence-transformers lacks", where=model, fix=fix)
+        if not any((model / file).is_file() for file in SAVED):  # it would get settings that it was not trained with
+            fix = "sentence-transformers opens its folder as it is."
+            raise InputError(f"the {kind} was not fine-tuned here, so there is nothing to export", where=model, fix=fix)
     target, collection = Path(to).expanduser(), collection or _trained_on(record)
     check_free(target)
     inside = {kind: kind if len(models) > 1 else "" for kind in models}
@@ -106,14 +110,19 @@ def _trained_on(record: Record | None) -> Collection | None:
         return None
 
 
-def check_free(folder: Path) -> None:
-    """Raise `InputError` if a folder holds anything but an earlier export, of one model or of several: it would be lost."""
+def check_free(folder: Path, marks: tuple[str, ...] = ("dense.json", "cross_encoder.json")) -> None:
+    """Raise `InputError` if a folder holds anything but an earlier export, of one model or of several: it would be lost.
+
+    Args:
+        folder: to be written, there or not.
+        marks: files of which an earlier one has one, beside its card.
+    """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names and names <= {*EXPORTED}:
         for name in names:
-            check_free(folder / name)
+            check_free(folder / name, marks)
         return
-    earlier = "README.md" in names and names & {"dense.json", "cross_encoder.json", "recipe.yaml"}
+    earlier = "README.md" in names and names & {*marks}
     if folder.is_file() or (names and not earlier):
         raise InputError("is there already and is no exported model", where=folder, fix="Name a new folder.")
 

@@ -45,7 +45,7 @@ def pretrain(recipe: Recipe, to: Path | str, *, minutes: float | None = None, ca
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
-    check_free(target)
+    check_free(target, marks=("recipe.yaml",))
     pipeline = Pipeline(recipe, searches=False)
     check_length(recipe.passage_length, pipeline.base, "passage_length")
     made = pipeline.pretrained

@@ -17,7 +17,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.models import CrossEncoder, CrossEncoderSettings, DenseEncoder, save_masked_lm
 from dr_lib.report import export
-from dr_lib.report.export import card, plain
+from dr_lib.report.export import card, check_free, plain
 from dr_lib.retrieval import encode
 from dr_lib.tokens import TokenStore
 
@@ -221,6 +221,26 @@ def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(s
     (out / "re-ranker" / "README.md").unlink()
     with pytest.raises(InputError, match="re-ranker: is there already"):
         export(one, out)
+
+
+def test_an_encoder_that_was_not_trained_here_is_refused(saved, tmp_path):
+    (folder,) = export(saved(), tmp_path / "public")
+    (folder / "dense.json").unlink()  # what is left says how to pool in the files of sentence-transformers alone
+    with pytest.raises(InputError, match=r"public: the retriever was not fine-tuned here.* opens its folder as it is"):
+        export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_neither_an_export_replaces_a_pre_trained_model_nor_the_other_way_round(saved, tmp_path):
+    (pretrained := tmp_path / "pretrained").mkdir()
+    for name in ("README.md", "recipe.yaml", "model.safetensors"):
+        (pretrained / name).write_text("mine")
+    with pytest.raises(InputError, match="pretrained: is there already"):
+        export(saved(), pretrained)
+    (exported,) = export(saved(), tmp_path / "exported")
+    with pytest.raises(InputError, match="exported: is there already"):
+        check_free(exported, marks=("recipe.yaml",))
+    check_free(pretrained, marks=("recipe.yaml",))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
