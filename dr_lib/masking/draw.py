@@ -43,10 +43,13 @@ def random_keys(special: Tensor, generator: torch.Generator, words: Tensor | Non
     Returns:
         `[batch * draws, length]` int32, those of one passage together.
     """
-    rows, length = special.shape
-    # Each random number of 64 bits serves two words.
-    lots = torch.empty((rows, draws, length // 2 + 1), dtype=torch.int64, device=special.device)
-    lots = lots.random_(-(2**63), None, generator=generator).view(torch.int32).bitwise_right_shift_(1)
+    (rows, length), device = special.shape, special.device
+    if device.type == "cpu":  # each random number of 64 bits serves two words
+        lots = torch.empty((rows, draws, length // 2 + 1), dtype=torch.int64)
+        lots = lots.random_(-(2**63), None, generator=generator).view(torch.int32).bitwise_right_shift_(1)
+    else:  # Apple's GPUs draw no more than 32
+        lots = torch.empty((rows, draws, length + 1), dtype=torch.int32, device=device)
+        lots.random_(torch.iinfo(torch.int32).max, generator=generator)
     keys = lots[..., :length] if words is None else lots.gather(2, words[:, None].expand(rows, draws, length))
     return _put_last(keys, special[:, None]).reshape(rows * draws, length)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.tokens import TokenBatch
+from dr_lib.tokens.layout import finest
 
 MaskPolicy = Literal["mask", "80_10_10"]
 
@@ -53,7 +54,7 @@ def hide(
         return ids.masked_fill(mask, mask_id)
     allowed = _allowed(vocab_size, frozenset(special_ids), ids.device)
     # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the vocabulary, above 9 nothing.
-    lot = torch.rand(ids.shape, generator=generator, device=ids.device, dtype=torch.float64).mul_(10)
+    lot = torch.rand(ids.shape, generator=generator, device=ids.device, dtype=finest(ids.device)).mul_(10)
     drawn = allowed.take(((lot - 8) * len(allowed)).long().clamp_(0, len(allowed) - 1))
     hidden = torch.where(lot < 8, mask_id, drawn)
     return torch.where(mask & (lot < 9), hidden, ids)

@@ -8,6 +8,7 @@ from torch import Tensor
 from dr_lib.masking.draw import first_pieces, ranked_keys, take_across, take_words
 from dr_lib.masking.words import Budget, piece_budget
 from dr_lib.tokens import TokenBatch
+from dr_lib.tokens.layout import finest
 
 
 def importance(
@@ -61,7 +62,7 @@ def importance(
         scores = scores + (lots if noise_scale == "absolute" else lots.mul_(_spread(scores, counted)))
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
     # The tiny addition keeps products such as 0.29 x 100 = 28.999... on their side.
-    limit = ((~batch.special).sum(1).double() * rate + 1e-9).floor().long().clamp(min=1)
+    limit = ((~batch.special).sum(1, dtype=finest(words.device)) * rate + 1e-9).floor().long().clamp(min=1)
     return take_words(keys, limit)
 
 

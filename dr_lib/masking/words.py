@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dr_lib.masking.draw import random_keys, take_words, words_of
 from dr_lib.tokens import TokenBatch
+from dr_lib.tokens.layout import finest
 
 Budget = Literal["maskable", "all"]
 
@@ -34,7 +35,7 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
     counted = batch.special.shape[1] - batch.special.sum(1) if budget == "maskable" else batch.attention_mask.sum(1)
     if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
         return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
-    return counted.double().mul_(rate).round_().clamp_(min=1).long()
+    return counted.to(finest(counted.device)).mul_(rate).round_().clamp_(min=1).long()
 
 
 def uniform(batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable") -> Tensor:

@@ -30,6 +30,9 @@ from dr_lib.training import hash64, machine
 STRINGS = "texts.arrow"
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
 """Texts written side by side; what is written does not depend on it."""
+ROWS_TIMES_WEIGHTS = 2**36
+"""Bound on their number times that of a model's weights, for keys and values of all that is read are kept: of GPT-2 with
+200 tokens 4 GB in bfloat16."""
 BATCHES_PER_SHARD = 16
 SCRATCH = "checkpoint-texts"  # named so that the cache of stages knows it for scratch and drops it in the end
 
@@ -177,7 +180,8 @@ def save_texts(folder: Path, write: PassageWriter, store: TokenStore, tokenizer:
         tokenizer: of the model that will read the texts.
         title: what is written, for the bar.
     """
-    counts, at_once = Counter(), max(1, ROWS_AT_ONCE.get(machine.device().type, 512) // write.copies)
+    side_by_side = min(ROWS_AT_ONCE.get(machine.device().type, 512), ROWS_TIMES_WEIGHTS // write.model.num_parameters())
+    counts, at_once = Counter(), max(1, side_by_side // write.copies)
     written = write_all(folder, np.diff(store.text_offsets), write, at_once=at_once, title=title)
     Texts.write(folder, ([distinct(own, counts) for own in block] for block in written), load_tokenizer(tokenizer))
     write_json(folder / "counts.json", counts)

@@ -143,12 +143,12 @@ def fill(
         array.flush()  # before the note: what it says is in the file
         write_json(note, {"key": key, "batches": done, "crc32": check})
 
-    made = ((rows, vectors_of(rows)) for rows in batches[done:])
+    made = ((rows, fetching(vectors_of(rows))) for rows in batches[done:])
     with tqdm(total=size, initial=sum(map(len, batches[:done])), desc="encode", unit="passage", disable=not progress) as bar:
         try:
-            # A GPU works on the next batch while the last one's vectors are fetched and written.
-            for (rows, vectors), _ in pairwise(chain(made, [None])):
-                values = np.ascontiguousarray(vectors.cpu().numpy(), dtype)
+            # A GPU works on the next batch while the last one's vectors are written and the one after it is made.
+            for (rows, fetch), _ in pairwise(chain(made, [None])):
+                values = np.ascontiguousarray(fetch(), dtype)
                 if not np.isfinite(values).all():
                     row = rows[(~np.isfinite(values).all(axis=1)).argmax()]
                     fix = "Check the encoder's weights."
@@ -167,6 +167,23 @@ def fill(
     draft.replace(path)
     note.unlink()
     return open_array(path)
+
+
+def fetching(vectors: Tensor) -> Callable[[], np.ndarray]:
+    """Begin to copy vectors to the host; what comes back waits for them.
+
+    A copy that is asked for behind the next batch would wait for that, too; in pinned memory it needs nobody to wait.
+    """
+    if vectors.device.type != "cuda":
+        return lambda: vectors.cpu().numpy()
+    copied, done = vectors.to("cpu", non_blocking=True), torch.cuda.Event()
+    done.record()
+
+    def fetch() -> np.ndarray:
+        done.synchronize()
+        return copied.numpy()
+
+    return fetch
 
 
 def _unfinished(draft: Path, note: Path, key: str, batches: Sequence[np.ndarray], first: int) -> tuple[np.memmap | None, int, int]:

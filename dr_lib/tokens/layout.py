@@ -5,7 +5,7 @@ knows files, only lengths and flat arrays of pieces. Page of the book: practice/
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -75,7 +75,7 @@ class TokenBatch:
 
     def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on another device."""
-        return self._changed(lambda tensor: tensor.to(device, non_blocking=True))
+        return to_device(self, device)
 
     def take(self, index: Tensor) -> "TokenBatch":
         """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
@@ -99,6 +99,20 @@ class TokenBatch:
 
     def __len__(self) -> int:
         return self.input_ids.shape[0]
+
+
+def to_device(batch: Any, device: torch.device | str) -> Any:
+    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other values stay as they are."""
+    if is_dataclass(batch):
+        return replace(batch, **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)})
+    # CUDA has read the host's memory when the call is back; Apple's GPUs read it later, when it may be another tensor's.
+    on_its_way = torch.device(device).type == "cuda"
+    return batch.to(device, non_blocking=on_its_way) if isinstance(batch, Tensor) else batch
+
+
+def finest(device: torch.device) -> torch.dtype:
+    """float64, or float32 on devices that have nothing finer, such as Apple's GPUs."""
+    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
             port = probe.getsockname()[1]
         errors = get_context("spawn").SimpleQueue()
         work = (count, port, errors, body.__module__, body.__name__, given, named)
+        if torch.cuda.is_initialized():  # memory that earlier stages have left with this process is for the first of them
+            torch.cuda.empty_cache()
         children = start_processes(_work, work, nprocs=count, join=False, daemon=True)
         time_is_up()  # no alarm in this process, which would end them without a checkpoint: they ask themselves
         try:

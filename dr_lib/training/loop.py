@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from dr_lib.errors import InputError
 from dr_lib.stages import TimeIsUpError, time_is_up
+from dr_lib.tokens.layout import finest, to_device
 from dr_lib.training import machine
 from dr_lib.training.checkpoint import host_copies, module_tensors, remove_drafts, resume, save_checkpoint, trained_parameters
 from dr_lib.training.log import TrainLog
@@ -67,9 +68,10 @@ def train(
     """Train `module` in place, from the newest checkpoint in `folder` if there is one.
 
     A run that is cut off anywhere and started again ends in the same weights, bit for bit, as an unbroken one on the
-    same machine with the same number of threads. Several processes do together what one would do, up to rounding (and,
-    where `together`, draws of dropout and masks, and coCondenser's mean over masked tokens, which each takes of its own);
-    where `DR_PROCESSES` started them, only the first returns.
+    same processor with the same number of threads; on a GPU but for the order in which that adds things up.
+    Several processes do together what one would do, up to rounding (and, where `together`, draws of dropout and masks,
+    and coCondenser's mean over masked tokens, which each takes of its own); where `DR_PROCESSES` started them, only the
+    first returns.
 
     Args:
         module: `module(batch, generator)` returns a dict with `loss` (a scalar with gradient, a mean over the
@@ -280,7 +282,7 @@ def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.de
     """Yield `(index, batch on device, real tokens)` for each index, in order.
 
     Beside a GPU a thread makes the next batches while that computes; on a CPU it would only take cores away from the
-    computation. An exception of `batches` surfaces where its batch was due.
+    computation, and Apple's GPUs take work from one thread only. An exception of `batches` surfaces where its batch was due.
 
     Args:
         batches: gives the micro-batch of an index.
@@ -293,7 +295,7 @@ def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.de
         tokens = real_tokens(batch)
         return index, to_device(batch, device), tokens
 
-    if device.type == "cpu":
+    if device.type in ("cpu", "mps"):
         yield from map(load, indices)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -304,13 +306,6 @@ def feed(batches: Callable[[int], Any], indices: Iterable[int], device: torch.de
                 yield due.popleft().result()
         while due:
             yield due.popleft().result()
-
-
-def to_device(batch: Any, device: torch.device | str) -> Any:
-    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other values stay as they are."""
-    if is_dataclass(batch):
-        return replace(batch, **{part.name: to_device(getattr(batch, part.name), device) for part in fields(batch)})
-    return batch.to(device, non_blocking=True) if hasattr(batch, "to") else batch
 
 
 def real_tokens(batch: Any) -> int:
@@ -380,7 +375,7 @@ class Meter:
     def add(self, index: int, scalars: dict[str, Tensor | float]) -> None:
         """Note the scalars of micro-step `index`."""
         device = self.accelerator.device
-        wide = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs lack
+        wide = finest(device)
         for name, value in scalars.items():
             if isinstance(value, Tensor):
                 scalar = value.detach().to(wide)

@@ -8,10 +8,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file
 from torch.testing import assert_close
@@ -110,6 +112,17 @@ def test_a_pool_of_processes_is_stopped_when_the_time_is_up(recipe, tmp_path):
         result = Study("s/t", {"long": long}, executor=pool, **options).run()
     ((run, far),) = result.pending.items()
     assert run.name == "long (seed 0)" and "of 1,000,000 steps of pre-training" in far
+
+
+def test_memory_of_a_gpu_that_earlier_stages_left_is_free_before_the_processes_start(recipe, tmp_path, shared, monkeypatch):
+    happened = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: happened.append("freed"))
+    ended = SimpleNamespace(join=lambda: happened.append("started") or True, processes=[])
+    monkeypatch.setattr("dr_lib.training.launch.start_processes", lambda *given, **options: ended)
+    with pytest.raises(FileNotFoundError):  # nobody has trained
+        built(Pipeline(recipe).pretrained, tmp_path / "a", 2, shared, monkeypatch)
+    assert happened == ["freed", "started"]
 
 
 def test_errors_of_the_processes_are_those_of_the_stage(recipe, tmp_path, shared, monkeypatch):

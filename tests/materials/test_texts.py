@@ -3,14 +3,18 @@
 import json
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from dr_lib.errors import InputError
 from dr_lib.materials import Texts
-from dr_lib.materials.texts import SCRATCH, distinct, spelled, uniform_numbers, write_all
+from dr_lib.materials.texts import SCRATCH, PassageWriter, distinct, spelled, uniform_numbers, write_all
+from dr_lib.models import Sampling
+from dr_lib.training import machine
 
 texts_module = sys.modules[write_all.__module__]
 
@@ -95,6 +99,23 @@ def test_a_damaged_shard_and_one_of_more_passages_are_written_again(tmp_path, mo
     again = Echo()
     assert written(tmp_path, again) == EXPECTED
     assert len(again.asked) == 4
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_keys_and_values_of_a_large_writer_fit_a_gpu(tmp_path, monkeypatch, copies):
+    asked = []
+    monkeypatch.setattr(machine, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(texts_module, "write_all", lambda *given, at_once, title: asked.append(at_once) or [])
+    monkeypatch.setattr(Texts, "write", lambda *given: None)
+    monkeypatch.setattr(texts_module, "load_tokenizer", lambda name: None)
+    for size in ({}, {"n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 8192}):
+        with torch.device("meta"):
+            model = GPT2LMHeadModel(GPT2Config(**size))
+        write = PassageWriter(model, None, None, copies, 32, Sampling(), may_end=True)
+        texts_module.save_texts(tmp_path, write, SimpleNamespace(text_offsets=np.arange(3)), "", title="test")
+    a_token = 12 * 2 * 768 * 2  # bytes of GPT-2's keys and values in bfloat16
+    assert 2e9 < copies * asked[0] * a_token * 200 < 8e9
+    assert asked[1] == 8192 // copies
 
 
 def test_empty_and_repeated_texts_are_dropped_and_counted():

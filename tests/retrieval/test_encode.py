@@ -1,6 +1,7 @@
 """Encoding to disk: right vectors in the right rows, few shapes, and the same bytes after a kill."""
 
 import sys
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.retrieval import encode, search, shards, vectors_at
+from dr_lib.retrieval.encode import fetching
 from dr_lib.tokens import TokenStore, plan_by_length
 
 
@@ -168,6 +170,28 @@ def test_sorted_batches_give_the_vectors_of_one_by_one_over_random_stores(encode
             alone = nn.functional.normalize(alone, dim=1) if normalise else alone
             np.testing.assert_allclose(found, alone.numpy(), atol=2e-5 if dtype == "float32" else 4e-3)
             assert found.dtype == dtype and not found.flags.writeable
+
+
+def test_a_gpu_copies_vectors_before_it_begins_the_next_batch_and_is_waited_for_when_they_are_read(monkeypatch):
+    happened = []
+
+    class OnGpu(SimpleNamespace):
+        def to(self, where, *, non_blocking):
+            happened.append(f"copy to {where}, {'waiting' if not non_blocking else 'not waiting'}")
+            return torch.ones(1, 2)
+
+    event = SimpleNamespace(record=lambda: happened.append("record"), synchronize=lambda: happened.append("wait"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    fetch = fetching(OnGpu(device=torch.device("cuda")))
+    happened.append("next batch")
+    assert fetch().tolist() == [[1.0, 1.0]]
+    assert happened == ["copy to cpu, not waiting", "record", "next batch", "wait"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
+    expected = encode(encoder, store, tmp_path / "cpu.npy", **options())
+    np.testing.assert_allclose(encode(encoder.cuda(), store, tmp_path / "gpu.npy", **options()), expected, atol=2e-5)
 
 
 @pytest.fixture

@@ -59,6 +59,12 @@ def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.nda
     return made.astype(np.float32)
 
 
+def test_products_of_apples_gpus_are_not_relied_on():
+    queries, passages = vectors(3), vectors(50, seed=1)
+    for found, expected in zip(search(queries, passages, 5, device="mps"), by_hand(queries, passages, 5), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 LOOKS = ["gaussian", "ties", "duplicates", "one vector", "zeros", "cone", "lengths", "neighbours"]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from dr_lib.training.loop import describe_rows, feed, real_tokens
 
-DEVICES = [torch.device("cpu"), torch.device("cuda")]  # numbers have no `.to`, so both ways run without a GPU
+DEVICES = [torch.device(name) for name in ("cpu", "cuda", "mps")]  # numbers stay where they are, so all run without a GPU
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -34,6 +34,22 @@ def test_on_a_gpu_the_next_batches_are_made_ahead_in_another_thread():
     ready.close()
     assert 1 <= len(made) <= 4
     assert threading.current_thread() not in {thread for _, thread in made}
+
+
+@pytest.mark.parametrize("name", ["cpu", "mps"])
+def test_elsewhere_the_thread_that_computes_makes_them(name):
+    made = []
+    list(feed(lambda index: made.append(threading.current_thread()), range(5), torch.device(name)))
+    assert set(made) == {threading.current_thread()}
+
+
+@pytest.mark.parametrize(("name", "waits"), [("cuda", False), ("mps", True), ("cpu", True)])
+def test_only_cuda_is_not_waited_for_when_a_batch_is_sent(name, waits, make_token_batch, monkeypatch):
+    """Apple's GPUs would read the batch after its memory had gone to another (pytorch, issue 189690)."""
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *where, **options: asked.append((*where, options)) or tensor)
+    make_token_batch(np.array([[2, 5, 3]]), np.array([7])).to(name)
+    assert asked == 6 * [(name, {"non_blocking": not waits})]
 
 
 def test_real_tokens_and_rows_are_found_in_nested_batches(make_token_batch):
