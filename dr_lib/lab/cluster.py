@@ -18,7 +18,8 @@ from dr_lib.stages import Cache
 TURNS = threading.Lock()  # torch's random numbers, and what transformers switches while it loads, are the process's
 ON_GPU = ("base", *TRAINED, "vectors", "given_vectors", "reranked", "teacher_scores", "candidate_scores", "nlu", "dialogue")
 ON_GPU += ("cross_encoded_dialogue", "question_generator", "continuation_model", "questions", "continuations")
-"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score or write."""
+ON_GPU += ("dense_run", "given_run", "generated_pairs")
+"""Kinds of stages that wait for a GPU where some workers have one: all that train, encode, score, search by vectors or write."""
 RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
 
 
