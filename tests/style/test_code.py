@@ -66,6 +66,15 @@ def test_no_room_for_odds_and_ends():
     assert not [path for path in modules() if path.stem in ("utils", "util", "helpers", "misc", "common")]
 
 
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_modules_that_windows_lacks_are_imported_where_their_lack_is_caught(path):
+    nodes = [*ast.walk(tree(path))]
+    caught = {part for node in nodes if isinstance(node, ast.Try) for part in node.body}
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node not in caught]
+    names = {one.name for node in imports for one in node.names} | {getattr(node, "module", None) for node in imports}
+    assert not names & {"resource", "fcntl", "pwd", "grp", "termios", "pty", "tty", "syslog"}
+
+
 def project_files() -> list[Path]:
     """Text files that are part of the project."""
     folders = [ROOT / name for name in ("dr_lib", "book", "notebooks", "tests", "benchmarks", ".ci")]
