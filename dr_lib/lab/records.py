@@ -2,8 +2,9 @@
 
 Page of the book: reference/status. A record holds the recipe, the keys of its stages, the digests of its data, the
 score of every query, seed, versions, machine, times and commit. It holds no path, host name or user name. Scores and
-curves are compressed in its file, nothing rounded. The records of the book share the ids of their queries, which lie once
-for each collection and split in the folder `ids` beside the scales; and a run that several tables show is stored once: the
+curves are compressed in its file, no score rounded. What many records of the book share is stored once beside the scales,
+in files named after their content: the ids of the queries of each collection and split in `ids`; sections of recipes, logs
+of trainings, facts of data, machine, versions and code in `parts`. A run that several tables show is stored once too: the
 others name the file that holds it, and what differs.
 """
 
@@ -32,8 +33,13 @@ from dr_lib.stages import Cache
 from dr_lib.training import TrainLog
 
 NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
+RESTORE = "Restore the record, or remove it and run again."
 TRAINED = ("pretrained", "retriever", "cross_encoder", "dialogue_cross_encoder", "late_interaction")
 """Stages whose logs a record holds."""
+WHOLE, BY_ENTRY = ("code", "machine", "versions"), ("data", "recipe", "training")
+"""Fields that records of the book share, as they are or entry by entry."""
+DIGITS = re.compile(r'"(?:[\w.-]+-)?([0-9a-f]{16})(?:\.json)?"')
+"""How a record names a file of `ids` or `parts`: its name ends in the first digits of its content's digest."""
 
 
 class Record(Settings):
@@ -124,26 +130,25 @@ class Record(Settings):
         """Scores `[queries]` float32 of one measure; an unknown one raises `InputError` that lists the known ones."""
         return self.measured.per_query(measure)
 
-    def save(self, folder: Path, ids: Path | None = None, *, apart: Path | None = None) -> Path:
+    def save(self, folder: Path, book: Path | None = None, *, apart: Path | None = None) -> Path:
         """Write the record into `folder` in one step, with a checksum of itself; return the file's path.
 
-        With a folder for `ids`, those of the queries are written there, unless another record has done so, and the
-        record names the file. A record of the same run that lies there already, but for the one `apart`, is named too, and
-        only what differs is written.
+        With the `book`, the folder of all scales, what it shares with other records is written there, unless another record
+        has done so, and the record names the files. A record of the same run that lies there already, but for the one
+        `apart`, is named too, and only what differs is written.
         """
         content = self.model_dump(mode="json")
         path = folder / self.file_name
-        if ids:
-            place = f"{self.data['collection']['name']} {self.recipe.get('evaluation', {}).get('split', '')}"
-            name = f"{slug(place)}-{json_digest(self.query_ids)[:16]}.json"
-            if not (ids / name).is_file():
-                write_json(ids / name, {"queries": self.scores["queries"]})
-            content["scores"]["queries"] = name
         for log in content["training"].values():
             if "curve" in log:
                 log["curve"] = compress(json.dumps(log["curve"]).encode())
-        if ids:
-            content = _differing(content, path, apart)
+        if book:
+            place = f"{self.data['collection']['name']} {self.recipe.get('evaluation', {}).get('split', '')}"
+            name = f"{slug(place)}-{json_digest(self.query_ids)[:16]}.json"
+            if not (book / "ids" / name).is_file():
+                write_json(book / "ids" / name, {"queries": self.scores["queries"]})
+            content["scores"]["queries"] = name
+            content = _differing(_in_parts(content, book / "parts"), path, apart)
         facts = {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in sealed(content).items()}
         write_text(path, "{\n" + ",\n".join(f'"{name}": {facts[name]}' for name in sorted(facts)) + "\n}\n")  # a line each
         return path
@@ -156,24 +161,67 @@ def load_record(path: Path) -> Record:
         InputError: the file is broken, altered (its checksum differs), of another format, or its recipe does not
             have the digest it claims.
     """
-    fix = "Restore the record, or remove it and run again."
-    content = read_sealed(path, "record", fix)
-    if "run" in content:
-        holder = path.parent / Path(content.pop("run")).name
-        held = read_sealed(holder, "record", fix)
-        if json_digest(held) != content.pop("run_checksum", None):
-            raise InputError(f"it was changed after {path.name}, which shows the same run", where=holder, fix=fix)
-        content = held | content
+    content = read_record(path)
     named = content["scores"].get("queries") if isinstance(content.get("scores"), dict) else None
     if shared := isinstance(named, str) and named == slug(named) and named.endswith(".json"):
         content["scores"]["queries"] = read_json(path.parents[1] / "ids" / named).get("queries")
     try:
         record = Record(**content)
     except InputError as error:
-        raise InputError(f"{error.where}: {error.problem}", where=path, fix=fix) from None
+        raise InputError(f"{error.where}: {error.problem}", where=path, fix=RESTORE) from None
     if shared and not named.endswith(f"-{json_digest(record.query_ids)[:16]}.json"):
-        raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=fix)
+        raise InputError("its file of query ids was altered", where=path.parents[1] / "ids" / named, fix=RESTORE)
     return record
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The fields of a record as plain values, its scores and curves still compressed: faster than `load_record`.
+
+    Raises:
+        InputError: the file, or one that it names, is missing, broken or altered.
+    """
+    content = read_sealed(path, "record", RESTORE)
+    if "run" in content:
+        holder = path.parent / Path(content.pop("run")).name
+        held = read_sealed(holder, "record", RESTORE)
+        if json_digest(held) != content.pop("run_checksum", None):
+            raise InputError(f"it was changed after {path.name}, which shows the same run", where=holder, fix=RESTORE)
+        content = held | content
+    return _whole(content, path.parents[1] / "parts")
+
+
+def _in_parts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`content` with the digits of files in `folder` in place of what other records share."""
+
+    def part(name: str, value: Any) -> Any:
+        if not isinstance(value, dict) or len(json.dumps(value)) < 100:  # digits in its place would save little
+            return value
+        file = folder / f"{slug(name)}-{json_digest(value)[:16]}.json"
+        if not file.is_file():
+            write_json(file, value)
+        return {"part": file.stem[-16:]}
+
+    whole = {field: part(field, content[field]) for field in WHOLE}
+    entries = {field: {name: part(f"{field} {name}", one) for name, one in content[field].items()} for field in BY_ENTRY}
+    return content | whole | entries
+
+
+def _whole(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The inverse of `_in_parts`; a file that was altered raises `InputError`."""
+
+    def part(name: str, value: Any) -> Any:
+        if not isinstance(value, dict) or set(value) != {"part"}:
+            return value
+        file = folder / f"{slug(name)}-{slug(str(value['part']))}.json"
+        held = read_json(file, RESTORE)
+        if not file.stem.endswith(json_digest(held)[:16]):
+            raise InputError("altered since it was written (its name bears another digest)", where=file, fix=RESTORE)
+        return held
+
+    whole = {field: part(field, content[field]) for field in WHOLE if field in content}
+    entries = {field: content[field] for field in BY_ENTRY if isinstance(content.get(field), dict)}
+    entries = {field: {name: part(f"{field} {name}", one) for name, one in held.items()} for field, held in entries.items()}
+    return content | whole | entries
 
 
 def _runs_like(path: Path) -> list[Path]:
@@ -195,7 +243,15 @@ def _set_apart(path: Path) -> None:
     """Before a file is replaced or removed: the records that name it hold their run themselves."""
     for other in _runs_like(path):
         if read_json(other).get("run") == path.name:
-            load_record(other).save(path.parent, places.records_root() / "ids", apart=path)
+            load_record(other).save(path.parent, places.records_root(), apart=path)
+
+
+def _remove_unused(book: Path) -> None:
+    """Remove files of `ids` and `parts` that no record names any more."""
+    named = {digits for file in book.glob("*/*_*.json") for digits in DIGITS.findall(file.read_text(encoding="utf-8"))}
+    for file in (*book.glob("ids/*.json"), *book.glob("parts/*.json")):
+        if file.stem[-16:] not in named:
+            file.unlink()
 
 
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
@@ -253,10 +309,11 @@ def publish(records: Sequence[Record]) -> list[Path]:
         earlier = [other for other in load_records(folder, record.study) if _place(other) == _place(record)]
         for other in earlier:
             _set_apart(folder / other.file_name)
-        paths.append(record.save(folder, places.records_root() / "ids"))
+        paths.append(record.save(folder, places.records_root()))
         for other in earlier:
             if other.file_name != record.file_name:
                 (folder / other.file_name).unlink()
+    _remove_unused(places.records_root())
     return paths
 
 
@@ -275,11 +332,18 @@ def slug(text: str) -> str:
 
 
 def training_log(file: Path) -> dict[str, Any]:
-    """Totals of a training from its `log.json`, and its curve thinned to about 50 evenly spaced rows, the last one kept."""
+    """Totals of a training from its `log.json`, and its curve, thinned and shortened.
+
+    The curve has about 50 evenly spaced rows, the last one kept, of whole numbers or five digits: more than a figure shows.
+    """
     log = TrainLog.load(file)
     chosen = np.unique(np.linspace(0, max(len(log.rows) - 1, 0), min(50, len(log.rows))).round().astype(int))
-    curve = {name: [round(value, 6) for value in log.column(name)[chosen].tolist()] for name in log.names}
+    curve = {name: [_five_digits(value) for value in log.column(name)[chosen].tolist()] for name in log.names}
     return {name: value for name, value in log.as_dict().items() if name != "rows"} | {"curve": curve}
+
+
+def _five_digits(value: float) -> float:
+    return value if value % 1 == 0 else float(f"{value:.5g}")
 
 
 # The models behind a record ----------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def status_lines(verify: bool = False, cache: Cache | None = None, study: str | 
 
 def scale_folders(root: Path) -> list[Path]:
     """The folders of records, one a scale."""
-    return [path for path in sorted(root.glob("*")) if path.is_dir() and path.name != "ids"]
+    return [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in ("ids", "parts")]
 
 
 def study_lines(records: Sequence[Record], own: Mapping[str, Mapping[Path, int]]) -> Iterator[str]:

@@ -20,9 +20,8 @@ from dr_lib.evaluation.statistics import (
     interval_of,
     smallest_detectable_difference,
 )
-from dr_lib.files import read_json
 from dr_lib.lab import SCALES, Record, load_records, recipe_at, recipe_length, recorded_folder
-from dr_lib.lab.records import grouped, newest_states
+from dr_lib.lab.records import grouped, newest_states, read_record
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
@@ -117,7 +116,7 @@ def _timed_runs() -> list[dict[str, Any]]:
 
     A record that names another as its run adds no time of its own.
     """
-    records = [read_json(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
+    records = [read_record(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
     return [one for one in records if one.get("seconds") and one["training"]]
 
 

@@ -1,6 +1,7 @@
 """Records: whole or absent, refused when altered, replaced when published; those of the book still load."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -40,12 +41,13 @@ def make_record(label: str = "30% / 50%", seed: int = 0, key: str = "ab" * 32, *
 
 
 def test_every_record_of_the_book_loads():
-    paths = sorted(path for path in places.records_root().glob("*/*.json") if path.parent.name != "ids")
+    paths = sorted(path for path in places.records_root().glob("*/*.json") if path.parent.name not in ("ids", "parts"))
     assert paths
-    held = {}
+    held, named = {}, set()
     for path in paths:
         record = load_record(path)
         content = json.loads(path.read_text())
+        named |= {*re.findall("[0-9a-f]{16}(?![0-9a-f])", path.read_text())}
         assert (record.scale, record.file_name) == (path.parent.name, path.name)
         if "run" in content:
             continue
@@ -59,6 +61,8 @@ def test_every_record_of_the_book_loads():
         assert max(map(len, curves), default=0) <= 50, "publish it: a curve has 50 points"
         for measure in record.means:
             assert len(record.per_query(measure)) == len(record.query_ids) > 0
+    shared = [file for folder in ("ids", "parts") for file in (places.records_root() / folder).glob("*")]
+    assert [file.name for file in shared if file.stem[-16:] not in named] == [], "publish: no record names it"
 
 
 def test_a_record_comes_back_as_it_was_saved(tmp_path):
@@ -173,6 +177,43 @@ def test_published_records_share_the_ids_of_their_queries(book):
     assert [json.loads(path.read_text())["scores"]["queries"] for path in paths] == [ids.name] * 2
     assert [load_record(path) for path in paths] == [record, other]
     assert load_record(paths[0]).query_ids == ["q1", "q2"]
+
+
+LONG = {"steps": 2000, "curve": {"step": [10.0, 2000.0], "loss": [9.5, 2.25]}, "seconds": 61.25, "tokens_per_second": 9123.5}
+
+
+def test_published_records_share_what_is_equal_in_them(book):
+    versions = {f"package-{number}": "1.0.0" for number in range(9)}
+    trained = {"training": {"retriever": LONG}, "versions": versions}
+    paths = publish([make_record(**trained), make_record("none", scores=scores([0.5, 1.0]), **trained)])
+    log, shared = sorted((book / "parts").iterdir())
+    assert (log.stem[:-17], shared.stem[:-17]) == ("training-retriever", "versions")
+    for path, label in zip(paths, ("30% / 50%", "none"), strict=True):
+        content = json.loads(path.read_text())
+        assert content["training"] == {"retriever": {"part": log.stem[-16:]}} and content["versions"] == {"part": shared.stem[-16:]}
+        loaded = load_record(path)
+        assert (loaded.label, loaded.training, loaded.versions) == (label, {"retriever": LONG}, versions)
+
+
+def test_what_no_record_shares_any_more_goes(book):
+    publish([make_record(training={"retriever": LONG}), make_record("none", scores=scores([0.5, 1.0]))])
+    (log,) = (book / "parts").iterdir()
+    others = [make_record(key="22" * 32, scores=scores([1.0]), means={"MRR@10": 1.0}, training={"retriever": LONG})]
+    publish(others)
+    assert log.is_file() and len([*(book / "ids").iterdir()]) == 2
+    publish([make_record(key="33" * 32)])
+    assert not log.exists() and len([*(book / "ids").iterdir()]) == 1
+
+
+def test_a_changed_or_missing_part_is_refused(book):
+    (path,) = publish([make_record(training={"retriever": LONG})])
+    (log,) = (book / "parts").iterdir()
+    log.write_text(log.read_text().replace("61.25", "16.25"))
+    with pytest.raises(InputError, match=rf"{log.name}.*altered"):
+        load_record(path)
+    log.unlink()
+    with pytest.raises(InputError, match="no such file"):
+        load_record(path)
 
 
 def test_a_run_that_several_tables_show_is_stored_once(book):
