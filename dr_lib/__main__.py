@@ -218,17 +218,22 @@ def try_folder(options: argparse.Namespace) -> int:
     from dr_lib import report
     from dr_lib.lab import StudyError
     from dr_lib.lab.search import check_queries
+    from dr_lib.report.export import check_free
     from dr_lib.stages import TimeIsUpError
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
+    page, retriever = folder / "index.html", folder / "retriever"
     minutes = max(0.0, options.minutes - (time.monotonic() - started) / 60)
     try:
         check_queries(options.ask, 1)
+        check_free(retriever)
+        if page.is_file() and "<h1>Which retriever for " not in page.read_text(encoding="utf-8", errors="replace"):
+            raise InputError("is there already and is no page of try", where=page, fix="Name a new folder (--to).")
         folder.mkdir(parents=True, exist_ok=True)  # first: after half an hour is late to find that it cannot be made
         with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
             compared = report.compare(options.collection, options.system, scale=options.scale, minutes=minutes)
-            exported = compared.export(folder / "retriever") if compared.best_of(compared.trained) else None
-            page = compared.save_page(folder / "index.html", options.ask, exported)
+            exported = compared.export(retriever) if compared.best_of(compared.trained) else None
+            compared.save_page(page, options.ask, exported)
     except TimeIsUpError as unfinished:
         print(unfinished, file=sys.stderr)
         return UNFINISHED
@@ -357,15 +362,15 @@ def export_model(options: argparse.Namespace) -> None:
 
 def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
+    os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}  # read as tqdm is imported: bars of long work alone, and they go
     from dr_lib.lab.search import check_queries, searcher_for
-    from dr_lib.report import search_text
 
     check_queries([] if options.query is None else [options.query], options.k)
     searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
     width = shutil.get_terminal_size((100, 24)).columns
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
         (result,) = searcher.search([query.strip()], options.k)
-        print(result.as_json() if options.json else search_text(result, width) + "\n", flush=True)
+        print(result.as_json() if options.json else result.as_text(width) + "\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,11 @@ def test_help_imports_neither_the_library_nor_the_completion():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
+def test_a_search_waits_for_no_library_that_it_does_not_use():
+    program = "import sys, dr_lib.lab.search; print({'scipy.stats', 'matplotlib', 'sentence_transformers'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
 MISTAKES = {
     "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
     "frob": "error: argument COMMAND: invalid choice: 'frob'",

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy  # which loads its parts where they are used: the distributions take half a second
+from scipy.special import ndtri
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import Scores
@@ -22,7 +23,7 @@ AT_ONCE = 1 << 22
 FEW = 5
 """Fewer queries than these that differ from the rest say little of how far others may differ."""
 KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
-POWER = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+POWER = float(ndtri(0.975) + ndtri(0.8))
 """Standard errors that a difference must measure to be found at level 0.05 in four of five repetitions."""
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -194,7 +195,7 @@ def crossing(mean: float, drawn: np.ndarray, low: float = 0.0, high: float = np.
     """
     inside = (drawn > low) & (drawn < high)
     other = int((~inside if low < mean < high else inside).sum())
-    hidden = stats.norm.ppf(0.95) * np.sqrt(other * (1 - other / len(drawn)))
+    hidden = scipy.stats.norm.ppf(0.95) * np.sqrt(other * (1 - other / len(drawn)))
     return float(min(1.0, 2 * (1 + other + hidden) / (1 + len(drawn))))
 
 
@@ -247,7 +248,7 @@ def smallest_detectable_difference(differences: np.ndarray) -> float:
         raise InputError("one query tells nothing of the spread", where="differences", fix="Give two or more.")
     variance = values.mean(axis=0).var(ddof=1) / queries
     if seeds > 1:  # two or three say little of their spread: as wide as Student's middle 68 %, not the normal one
-        variance += values.mean(axis=1).var(ddof=1) / seeds * stats.t.isf(stats.norm.sf(1), seeds - 1) ** 2
+        variance += values.mean(axis=1).var(ddof=1) / seeds * scipy.stats.t.isf(scipy.stats.norm.sf(1), seeds - 1) ** 2
     found = float(POWER * np.sqrt(variance))
     return found or 1 - 0.05 ** (1 / queries)  # all agree: what so many queries cannot rule out, as in `equivalence_test`
 
@@ -275,8 +276,8 @@ def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05
     if not margin > 0:
         raise InputError(f"the margin is {margin}", where="margin", fix="Give a number above 0.")
     queries, mean, error = len(values), float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-    reach, unseen = float(stats.t.ppf(1 - alpha, queries - 1)) * error, 0.0
-    p = float(stats.t.sf((margin - abs(mean)) / error, queries - 1)) if error else float(abs(mean) >= margin)
+    reach, unseen = float(scipy.stats.t.ppf(1 - alpha, queries - 1)) * error, 0.0
+    p = float(scipy.stats.t.sf((margin - abs(mean)) / error, queries - 1)) if error else float(abs(mean) >= margin)
     if odd_ones(values) < FEW:
         # What so few cannot show: a share of all queries may differ by 1 and none of these be among them, with probability
         # (1 - share) ** queries. Without this, two queries that agree would prove as much as two thousand.

@@ -14,6 +14,7 @@ in part*. What rests on runs of one seed can only ever say *one seed*, and which
 would differ is then unknown. Page of the book: ideas/statistics.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -385,8 +386,9 @@ def _note(pairs: Sequence[PairResult]) -> str:
             )
     if spreads := [pair.detectable for pair in pairs if pair.detectable > 0]:
         times, unit = unit_of(pairs[0].measure)
-        least, most = (times * f(spreads) for f in (min, max))
-        size = f"{least:.2f}" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f} to {most:.2f}"
+        ends = (times * least for least in (min(spreads), max(spreads)))
+        bound = 100 if unit == "points" else math.inf  # a difference above it does not exist: none can be detected
+        size = " to ".join(dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends))
         words.append(f"Smallest difference detectable with power 0.8: {size} {unit}.")
     return " ".join(words)
 

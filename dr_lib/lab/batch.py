@@ -33,6 +33,7 @@ from tqdm import tqdm
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.files import file_digest, folder_digest, json_digest, read_json, read_yaml, write_json
+from dr_lib.lab.base import open_collection
 from dr_lib.stages import drop_docstrings, spell_seconds
 from dr_lib.training import machine
 
@@ -66,10 +67,12 @@ def run_notebooks(
         0 if every notebook ran, 1 otherwise.
 
     Raises:
-        InputError: no notebook found, no such scale, or a parameter that none of them has.
+        InputError: no notebook found, no such scale, a parameter that none of them has, or a collection that cannot be opened.
     """
     notebooks, settings, parameters = find_notebooks(sources), places.find_scale(scale), dict(parameters or {})
     check_parameters(notebooks, parameters)
+    if isinstance(place := parameters.get("collection"), str):
+        open_collection(place)  # what is wrong with it is known now, not after a kernel has started for each notebook
     target = to or places.project_root() / "_build" / "executed"
     values = read_yaml(settings) | parameters
     inputs = inputs_digest(values, threads)

@@ -14,8 +14,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy
 from pydantic import TypeAdapter
-from scipy.stats import norm, t
 
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -300,7 +300,7 @@ def chance(found: Verdict, seeds: int, typical: tuple[float, float, float]) -> f
     """
     noise, spread, error = typical
     noise = 2 * (found.seed_noise or noise) ** 2
-    had, reach = max(found.fewest_seeds, 1), norm.ppf(1 - 0.05 / 2 / max(found.comparisons, 1))
+    had, reach = max(found.fewest_seeds, 1), scipy.stats.norm.ppf(1 - 0.05 / 2 / max(found.comparisons, 1))
     pairs = [(one.interval.mean, one.detectable / POWER, noise * max(1 / had - 1 / seeds, 0)) for one in found.pairs]
     pairs += [(0.0, error, spread**2 + noise / seeds)] * max(found.comparisons - len(found.pairs), not found.pairs)
     held = reversed_ = 1.0
@@ -308,10 +308,10 @@ def chance(found: Verdict, seeds: int, typical: tuple[float, float, float]) -> f
         queries = max(known**2 - (noise / had if had > 1 else 0), 1e-10)  # of one seed it holds no noise of seeds
         # Of few seeds the spread is hardly known: Student's quantile for their part, the normal one for the queries'.
         freedom = (seeds - 1) * (max(found.comparisons, 1) + 1)
-        by_seeds = t.isf(norm.sf(reach), freedom) ** 2 * noise / seeds if seeds > 1 else 0.0
+        by_seeds = scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom) ** 2 * noise / seeds if seeds > 1 else 0.0
         border, width = np.sqrt(reach**2 * queries + by_seeds), np.sqrt(moves) + 1e-6
-        held *= norm.cdf((mean - border) / width)
-        reversed_ *= 1 - norm.cdf((-mean - border) / width)
+        held *= scipy.stats.norm.cdf((mean - border) / width)
+        reversed_ *= 1 - scipy.stats.norm.cdf((-mean - border) / width)
     return float(held + (1 - reversed_))
 
 

@@ -169,7 +169,7 @@ def sort_systems(systems: Sequence[str | Path]) -> tuple[dict[str, str], list[st
     if isinstance(systems, str | Path):
         raise InputError("one name where a list is expected", where="systems", fix="Give a list of names.")
     installed = [name for name, package in PACKAGED.items() if find_spec(package)]
-    names = [str(name) for name in systems] or [*installed, "none", "simlm"]
+    names = [objectives.word(str(name)) for name in systems] or [*installed, "none", "simlm"]
     trained = [name for name in dict.fromkeys(names) if name in objectives.names()]
     given: dict[str, str] = {}
     for name in dict.fromkeys(names):
@@ -200,10 +200,17 @@ def place_of(collection: Collection | str | Path) -> str:
 
 
 def tested_split(collection: Collection | None, wanted: str) -> str:
-    """The split to test on: the one that is wanted, else another that people have judged and that is not for training."""
-    if collection is None or wanted in collection.splits:
-        return wanted
-    return next((split for split in collection.splits if split != "train"), wanted)
+    """The split to test on: the one that is wanted, else another that people have judged and that is not for training.
+
+    Raises:
+        InputError: nothing is judged relevant in it.
+    """
+    splits = collection.splits if collection else ()
+    found = wanted if wanted in splits else next((split for split in splits if split != "train"), wanted)
+    if found in splits and not any(grade > 0 for grades in collection.qrels(found).values() for grade in grades.values()):
+        fix = f"Give relevant passages a grade from 1 in qrels/{found}.tsv, or remove the file: then questions are generated."
+        raise InputError("no passage is judged relevant to any query", where=f"{collection.name}, split {found}", fix=fix)
+    return found
 
 
 def fitting(recipe: Recipe) -> Recipe:

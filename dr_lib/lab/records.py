@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from dr_lib import places
+from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.evaluation.measures import compress, expand
@@ -359,7 +359,7 @@ def find_record(study: str, label: str | None = None, *, seed: int | None = None
 
     Args:
         study: such as "simlm/table08".
-        label: the configuration; None where the study has one only.
+        label: the configuration, also as a page calls it ("SimLM"); None where the study has one only.
         seed: the seed; None takes the lowest.
         scale: name of the scale.
 
@@ -367,7 +367,8 @@ def find_record(study: str, label: str | None = None, *, seed: int | None = None
         InputError: no such record, or several labels to choose from.
     """
     records = load_records(live_folder(scale), study)
-    found = [record for record in records if label in (None, record.label) and seed in (None, record.seed)]
+    labels = {label, objectives.word(label)} if label else {record.label for record in records}
+    found = [record for record in records if record.label in labels and seed in (None, record.seed)]
     if len({record.label for record in found}) != 1:
         known = ", ".join(dict.fromkeys(repr(record.label) for record in records))
         problem = "several configurations" if found else "no record of these names"

@@ -11,17 +11,19 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from glob import escape
 from pathlib import Path
+from textwrap import wrap
 
 import datasets
 import numpy as np
 
-from dr_lib import places, retrieval, tokens
+from dr_lib import objectives, places, retrieval, tokens
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError, visible
 from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
+from dr_lib.lab.own_corpus import study_name
 from dr_lib.lab.recipe import CollectionSettings
-from dr_lib.lab.records import Record, load_record, open_models
+from dr_lib.lab.records import Record, find_record, load_record, models_of, open_models
 from dr_lib.models import open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
@@ -32,6 +34,10 @@ System = Callable[[Sequence[str], int], Ranking]
 """Queries and depth -> the passages found."""
 CANDIDATES = 100
 """Passages of the first search that a re-ranker reads."""
+
+
+SHOWN, INDENT = 240, " " * 6
+"""Characters of a passage that are shown, and where its text begins in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,60 @@ class Result:
     relevant: int | None
     hits: dict[str, list[Hit]]
 
+    @property
+    def judged(self) -> str:
+        """How many passages are judged relevant, in words; empty where it is no query of the collection."""
+        verb = " is" if self.relevant == 1 else "s are"
+        return "" if self.relevant is None else f"{self.relevant} passage{verb} judged relevant"
+
+    def as_text(self, width: int = 100) -> str:
+        """The results for a terminal, one system below the other.
+
+        Args:
+            width: columns of the terminal.
+
+        Returns:
+            The query, a line on its judgements if it has any, and for each passage rank, ``*`` where it is judged relevant,
+            score and id, then title and text.
+
+        Example:
+            >>> hit = Hit(1, "p7", "Tides.", "The moon pulls.", 3.25, grade=1)
+            >>> print(Result("why tides", 1, {"BM25": [hit]}).as_text(width=40))
+            why tides
+            1 passage is judged relevant (*)
+            <BLANKLINE>
+            BM25
+            ----------------------------------------
+             1 *    3.250  p7
+                  Tides: The moon pulls.
+        """
+        lines = [one_line(self.query), *([f"{self.judged} (*)"] if self.judged else [])]
+        for system, hits in self.hits.items():
+            lines += ["", one_line(system), "-" * width, *([] if hits else ["nothing found"])]
+            for hit in hits:
+                text = shortened(one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": ")))
+                lines.append(f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f}  {one_line(hit.id)}")
+                lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
+        return "\n".join(lines)
+
     def as_json(self) -> str:
         """One line of JSON, safe to look at in a terminal."""
         return visible(json.dumps(asdict(self), ensure_ascii=False))
+
+
+def shortened(text: str) -> str:
+    """As much of a text as is shown, in whole words."""
+    return text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
+
+
+def one_line(text: str) -> str:
+    """Text on one line, in which what a terminal would act on is written out.
+
+    Example:
+        >>> print(one_line("a\\x1b[31mb\\n c"))
+        a\\u001b[31mb c
+    """
+    return visible(" ".join(text.split()))
 
 
 class Searcher:
@@ -161,22 +218,36 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
 
     Args:
         source: a collection as `collections.load` takes it, or the file of a record: its collection and its models.
-        models: records or folders of retrievers.
+        models: records, folders of retrievers, names of encoders; or of ways to pre-train (`objectives.names()`), for
+            what `lab.compare` has trained on this collection.
         reranker: folder of a cross-encoder; None takes that of a record, if one has it.
         bm25: whether BM25 is one of the systems.
     """
     is_record = names_record(source)
+    record = load_record(Path(source)) if is_record else None
+    collection = collection_of(record) if record else open_collection(source)
     dense: dict[str, dict[str, Path]] = {}
     for place in map(Path, [*([source] if is_record else []), *models]):
-        found, record = open_models(place)
+        method = "" if place.exists() else objectives.word(str(place))
+        found, record = trained_on(collection, method) if method in objectives.names() else open_models(place)
         if "re-ranker" in found and len(found) == 1:
             fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
             raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
         reranker = found.pop("re-ranker", reranker) if reranker is None else reranker
-        name = record.label if record else place.resolve().name
+        name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
         dense[f"{name} ({place})" if name in {"BM25", *dense} else name] = found
-    collection = collection_of(load_record(Path(source))) if is_record else open_collection(source)
     return open_searcher(collection, bm25=bm25, dense=dense, reranker=reranker)
+
+
+def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
+    """The models that a comparison has trained on a collection by a method, and their record; `InputError` without one."""
+    try:
+        record = find_record(study_name(collection), method)
+    except InputError:
+        problem = f"{method!r} is a way to pre-train, and none of its retrievers was trained on {collection.name} here"
+        fix = f"Run dr-lib try with --system {method}, or give a folder, a record or the name of an encoder."
+        raise InputError(problem, where="model", fix=fix) from None
+    return models_of(record), record
 
 
 def names_record(source: str) -> bool:

@@ -258,7 +258,7 @@ class Study:
         waiting, under_way = [run for run in ends if run not in result.records], {}
         if waiting:
             told = outlook([ends[run] for run in waiting], self.cache) or "nothing is left to train"
-            tqdm.write(f"{self.name}: {len(waiting)} runs to do, {told}")
+            tqdm.write(f"{self.name}: {len(waiting)} run{'s' * (len(waiting) > 1)} to do, {told}")
         with tqdm(total=len(waiting), desc=self.name, unit="run", disable=not self.progress or not waiting) as bar:
             while True:
                 while waiting and len(under_way) < self.at_once and not (cache.stop_at and time.time() >= cache.stop_at):

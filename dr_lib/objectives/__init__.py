@@ -41,10 +41,42 @@ METHODS: dict[str, type[Objective]] = {
     "pair": Pair,
 }
 
+NAMES = {
+    "none": "no pre-training",
+    "mlm": "masked LM",
+    "rtd": "replaced tokens (ELECTRA)",
+    "simlm": "SimLM",
+    "cdmae": "CDMAE",
+    "encdec_mlm": "Enc-Dec MLM",
+    "encdec_rtd": "Enc-Dec RTD",
+    "autoencoder": "auto-encoder",
+    "condenser": "Condenser",
+    "cocondenser": "coCondenser",
+    "retromae": "RetroMAE",
+    "master": "MASTER",
+    "ict": "ICT",
+    "bfs": "BFS",
+    "paq": "generated questions (PAQ)",
+    "reddit": "posts (Reddit)",
+    "nsp": "pairs read together (BERT)",
+    "pair": "PAIR",
+}
+"""What a page calls a method in place of its code word."""
+
 
 def names() -> tuple[str, ...]:
     """Every pre-training method by its one-word name."""
     return tuple(METHODS)
+
+
+def word(name: str) -> str:
+    """The one-word name of the method that a page or a paper calls so; anything else as it is.
+
+    Example:
+        >>> word("SimLM"), word("no pre-training"), word("all-MiniLM-L6-v2")
+        ('simlm', 'none', 'all-MiniLM-L6-v2')
+    """
+    return next((one for one, shown in NAMES.items() if name.lower() in (one, shown.lower())), name)
 
 
 def method(name: str) -> type[Objective]:

@@ -32,7 +32,6 @@ from dr_lib.report.tables import (
     per_cent,
     scientific,
     search_table,
-    search_text,
     spell,
     stop_words,
     table,

@@ -141,7 +141,8 @@ class Comparison:
                 small = Markup("&lt; 0.0001", number=True)
                 spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
-            columns["smallest detectable"] = [least.get(pair) for pair in pairs]
+            none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
+            columns["smallest detectable"] = [none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs]
             if any(len(own) == 1 and measured.trained_in(own[0].recipe) for pair in found for own in map(self.runs.get, pair)):
                 caption += " One seed: these intervals do not include how far another training would differ."
         if len(columns) == 1:

@@ -9,22 +9,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from textwrap import wrap
 
 import numpy as np
 from datasets import Dataset
 from IPython.display import HTML
 
 from dr_lib.collections import Collection, judged_rows
-from dr_lib.errors import visible
 from dr_lib.evaluation import Case, Interval, flips, unit_of
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
+from dr_lib.lab.search import shortened
+from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
 
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
-SNIPPET, EXCERPT, LEAD = 240, 40, 8
+EXCERPT, LEAD = 40, 8
 """Longest passage shown for a search in letters, in a case table in words, and words before the first marked one."""
-INDENT = " " * 6
 
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -39,27 +38,6 @@ DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "SGD
 DATA |= {"made tokens": "sequences of tokens", "glue-cola": "CoLA", "glue-mrpc": "MRPC", "glue-stsb": "STS-B"}
 """What a page calls a collection in place of the name that it is loaded by."""
 FUSED = "BM25 + "
-NAMES = {
-    "none": "no pre-training",
-    "mlm": "masked LM",
-    "rtd": "replaced tokens (ELECTRA)",
-    "simlm": "SimLM",
-    "cdmae": "CDMAE",
-    "encdec_mlm": "Enc-Dec MLM",
-    "encdec_rtd": "Enc-Dec RTD",
-    "autoencoder": "auto-encoder",
-    "condenser": "Condenser",
-    "cocondenser": "coCondenser",
-    "retromae": "RetroMAE",
-    "master": "MASTER",
-    "ict": "ICT",
-    "bfs": "BFS",
-    "paq": "generated questions (PAQ)",
-    "reddit": "posts (Reddit)",
-    "nsp": "pairs read together (BERT)",
-    "pair": "PAIR",
-}
-"""What a page calls a method in place of its code word."""
 OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
 OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
 OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
@@ -370,63 +348,11 @@ def search_table(answer: Result) -> HTML:
     for place in range(depth):
         hits = (found[place] if place < len(found) else None for found in answer.hits.values())
         rows.append([place + 1, *(Markup(_hit(hit)) if hit else None for hit in hits)])
-    caption = " ".join([f"Found for: {answer.query}", *(f"({line})" for line in _judged(answer))])
+    caption = " ".join([f"Found for: {answer.query}", *([f"({answer.judged})"] if answer.judged else [])])
     return table(["rank", *answer.hits], rows, caption=caption)
 
 
 def _hit(hit: Hit) -> str:
     title = f"<strong>{soft(hit.title)}</strong><br>" if hit.title.strip() else ""
     mark = ' <span class="verdict verdict-held">relevant</span>' if hit.relevant else ""
-    return f"{title}{html.escape(_snippet(hit.text))}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"
-
-
-def _snippet(text: str) -> str:
-    return text if len(text) <= SNIPPET else text[:SNIPPET].rsplit(" ", 1)[0] + " …"
-
-
-def search_text(answer: Result, width: int = 100) -> str:
-    """The same for a terminal, one system below the other.
-
-    Args:
-        answer: of a `Searcher`.
-        width: columns of the terminal.
-
-    Returns:
-        The query, a line on its judgements if it has any, and for each passage rank, ``*`` where it is judged relevant, score
-        and id, then title and text.
-
-    Example:
-        >>> hit = Hit(1, "p7", "Tides", "The moon pulls.", 3.25, grade=1)
-        >>> print(search_text(Result("why tides", 1, {"BM25": [hit]}), width=40))
-        why tides
-        1 passage is judged relevant (*)
-        <BLANKLINE>
-        BM25
-        ----------------------------------------
-         1 *    3.250  p7
-              Tides: The moon pulls.
-    """
-    lines = [clean(answer.query), *(f"{line} (*)" for line in _judged(answer))]
-    for system, hits in answer.hits.items():
-        lines += ["", clean(system), "-" * width, *([] if hits else ["nothing found"])]
-        for hit in hits:
-            text = _snippet(clean(f"{hit.title}: {hit.text}" if hit.title else hit.text))
-            lines.append(f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f}  {clean(hit.id)}")
-            lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
-    return "\n".join(lines)
-
-
-def _judged(answer: Result) -> list[str]:
-    if answer.relevant is None:
-        return []
-    return [f"{answer.relevant} passage{' is' if answer.relevant == 1 else 's are'} judged relevant"]
-
-
-def clean(text: str) -> str:
-    """Text on one line, in which what a terminal would act on is written out.
-
-    Example:
-        >>> print(clean("a\\x1b[31mb\\n c"))
-        a\\u001b[31mb c
-    """
-    return visible(" ".join(text.split()))
+    return f"{title}{html.escape(shortened(hit.text))}<br><small>{hit.score:.3f}, <bdi>{soft(hit.id)}</bdi></small>{mark}"

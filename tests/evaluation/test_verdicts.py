@@ -51,6 +51,13 @@ def test_one_pair_the_other_way_round_reverses_the_claim():
     assert "1 of 2 pairs the other way round: b over c" in found.note
 
 
+def test_four_queries_detect_no_difference_there_can_be():
+    torn = Scores(["a", "b", "c", "d"], {"MRR@10": [1.0, 0.0, 1.0, 0.0]})
+    other = Scores(["a", "b", "c", "d"], {"MRR@10": [0.0, 1.0, 0.0, 1.0]})
+    found = verdict(ORDER, {"a": [torn], "b": [other], "c": [torn]})
+    assert found.pairs[0].detectable > 1 and found.note.endswith("detectable with power 0.8: over 100 points.")
+
+
 def test_no_difference_is_inconclusive_and_says_what_could_have_been_seen():
     found = verdict(ORDER, runs(a=0.5, b=0.4, c=0.4))
     assert found.state == "inconclusive"

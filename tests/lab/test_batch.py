@@ -192,6 +192,15 @@ def test_a_result_that_is_gone_is_made_again(once, capsys):
     assert run(once, capsys, "-p", "collection", "texts") == "ran"
 
 
+def test_a_collection_that_cannot_be_opened_is_refused_before_a_kernel_starts(project, capsys):
+    write_notebook(project / "notebooks" / "simlm" / "good.ipynb", GOOD)
+    (project / "mine.jsonl").write_text('{"text": "a"}\n{')
+    assert main(["batch", "-p", "collection", str(project / "mine.jsonl")]) == 1
+    told, said = capsys.readouterr()
+    assert told == "" and "mine.jsonl line 2: not a JSON object" in said and said.count("\n") == 1
+    assert not (project / "_build").exists()
+
+
 def test_a_parameter_that_no_notebook_has_is_refused(project):
     write_notebook(project / "notebooks" / "one.ipynb", [])
     with pytest.raises(InputError, match=r"no notebook has a parameter 'wrod'\. Known here: collection, minutes, scale, word"):

@@ -57,6 +57,15 @@ def test_an_encoder_whose_folder_has_the_name_of_another_system_is_a_row_of_its_
     assert {"BM25", *given, *trained} <= {*labels} and len(labels) == 6 + len(given)
 
 
+def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(compare, own_recipe):
+    compared = compare(["No pre-training"])
+    assert compared.trained == ["none"] and lab.find_record(compared.study, "no pre-training").label == "none"
+    searcher = lab.searcher_for(own_recipe.collection.name, [Path("no pre-training")])
+    assert list(searcher.systems) == ["BM25", "no pre-training"]
+    with pytest.raises(InputError, match=r"'cdmae' is a way to pre-train, and none .* was trained on tiny .*--system cdmae"):
+        lab.searcher_for(own_recipe.collection.name, [Path("CDMAE")])
+
+
 def test_without_time_bm25_is_compared_and_the_page_names_the_rest(compare, tmp_path):
     compared = compare(["none", "mlm"], seeds=[5], minutes=1e-4)
     assert [*compared.runs] == ["BM25"] and [*compared.pending][:2] == ["none", "mlm"]
@@ -84,6 +93,12 @@ def test_another_judged_split_is_tested_on_where_there_is_no_test(compare, tmp_p
     collection = collections.load(tmp_path / "tiny")
     assert own_corpus.tested_split(collection, "test") == "dev"
     assert own_corpus.tested_split(None, "test") == "test"
+
+
+def test_judgements_of_nothing_relevant_are_refused_at_once(compare, tmp_path):
+    (tmp_path / "tiny" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq20\tp3\t0\nq21\tp4\t-1\n")
+    with pytest.raises(InputError, match=r"tiny, split test: no passage is judged relevant .*qrels/test\.tsv, or remove"):
+        compare(["bm25"])
 
 
 def test_batches_shrink_to_the_queries_there_are(own_recipe):
@@ -183,6 +198,17 @@ def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
     monkeypatch.setattr(report.own_corpus, "recorded", lambda study: {})
     with pytest.raises(InputError, match="no records with BM25"):
         report.Recorded("your_corpus/none-000000")
+
+
+def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.txt").write_text("A single passage.")
+    (site := tmp_path / "site").mkdir()
+    for name, fix in (("index.html", "index.html: is there already"), ("retriever", "retriever: is there already")):
+        (site / name).write_text("mine")
+        assert main(["try", "one.txt", "--to", "site"]) == 1
+        assert fix in (said := capsys.readouterr().err) and said.count("\n") == 1 and (site / name).read_text() == "mine"
+        (site / name).unlink()
 
 
 def test_one_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):

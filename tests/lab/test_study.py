@@ -224,7 +224,7 @@ def test_no_time_starts_nothing(study):
 
 def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
     study([], {"row": tiny_recipe}, minutes=0).run()
-    assert "1 runs to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
+    assert "1 run to do, " in (told := capsys.readouterr().out) and "on a data-centre GPU" in told
 
 
 # Executors ----------------------------------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
     assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
 
 
+def test_a_difference_that_cannot_be_is_not_called_detectable(record):
+    few = {label: [record(label, np.array(own))] for label, own in (("a", [1.0, 0, 1, 0]), ("BM25", [0.0, 1, 0, 1]))}
+    assert cells(compared(few).differences([("a", "BM25")], "x").data)[0][-1] == "&gt; 100"
+
+
 def test_records_decide_where_there_are_some(runs, record):
     other = {"ahead": [record("ahead", np.zeros(60))], "BM25": [record("BM25", np.ones(60))]}
     known = compared(runs, records=other)

@@ -11,7 +11,6 @@ from dr_lib import objectives, places
 from dr_lib.evaluation import Interval
 from dr_lib.report import Series, curves, figures, intervals, logged, named, training_curves
 from dr_lib.report.figures import FAMILIES, LEAST_SPAN, PALETTE, WIDTH, family, slopes, tick
-from dr_lib.report.tables import NAMES
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def points(**values: float) -> dict[str, Interval]:
 
 
 def test_every_method_has_a_name_and_a_family():
-    assert NAMES.keys() == set(objectives.names())
+    assert objectives.NAMES.keys() == set(objectives.names())
     assert all(family(name) for name in objectives.names()) and all(map(family, ("BERT-base", "Enc-Dec MLM", "MLM")))
     assert named("my own") == "my own" and family("30% / 50%") is None
 

@@ -10,8 +10,9 @@ import pytest
 from dr_lib.collections import Collection
 from dr_lib.evaluation import Case, Interval
 from dr_lib.lab import Hit, Result
-from dr_lib.report import flips_table, folded, interval_cell, search_table, search_text, spell, table, tables
-from dr_lib.report.tables import cases_table, clean, marked
+from dr_lib.lab.search import one_line
+from dr_lib.report import flips_table, folded, interval_cell, search_table, spell, table, tables
+from dr_lib.report.tables import cases_table, marked
 from dr_lib.retrieval import Ranking
 
 PASSAGES = datasets.Dataset.from_dict(
@@ -118,13 +119,13 @@ def test_won_and_lost_queries_are_counted_and_shown_by_the_same_rule(monkeypatch
 
 
 def test_systems_stand_one_below_the_other_in_a_terminal():
-    lines = search_text(answer(systems=3), width=60).splitlines()
+    lines = answer(systems=3).as_text(width=60).splitlines()
     assert [line for line in lines if line.startswith("system")] == ["system 0", "system 1", "system 2"]
     assert all(len(line) <= 60 for line in lines)
 
 
 def test_relevant_passages_are_marked():
-    text = search_text(answer(systems=1), width=80)
+    text = answer(systems=1).as_text(width=80)
     assert " 2 *    0.500  p2" in text and " 1      1.000  p1" in text
     assert "1 passage is judged relevant" in text
     assert search_table(answer(systems=1)).data.count(">relevant<") == 1
@@ -132,23 +133,23 @@ def test_relevant_passages_are_marked():
 
 def test_a_passage_judged_spam_is_not_marked():
     spam = Result("q", 0, {"BM25": [Hit(1, "p", "", "x", 1.0, grade=-2)]})
-    assert "*" not in search_text(spam).replace("(*)", "") and ">relevant<" not in search_table(spam).data
+    assert "*" not in spam.as_text().replace("(*)", "") and ">relevant<" not in search_table(spam).data
 
 
 def test_a_query_of_ones_own_has_no_word_on_judgements():
-    own = search_text(Result("mine", None, {"BM25": []}))
+    own = Result("mine", None, {"BM25": []}).as_text()
     assert "judged" not in own and "nothing found" in own
 
 
 def test_neither_terminal_nor_page_acts_on_text():
-    text = search_text(answer(text=EVIL))
+    text = answer(text=EVIL).as_text()
     assert "\x1b" not in text and "\u202e" not in text and "<script>" in text
     html = search_table(Result(EVIL, None, {EVIL: [Hit(1, EVIL, EVIL, EVIL, 1.0)]})).data
     assert "<script" not in html and "&lt;script" in html
 
 
 def test_a_passage_is_shown_on_one_line():
-    assert clean("a\tb\r\nc") == "a b c"
+    assert one_line("a\tb\r\nc") == "a b c"
 
 
 def test_json_hands_no_sign_to_a_terminal_that_it_would_act_on():
@@ -166,4 +167,4 @@ def test_json_has_everything_on_one_line():
 
 def test_systems_with_fewer_passages_leave_their_cells_empty():
     uneven = Result("q", None, {"a": [Hit(1, "p", "", "x", 1.0)], "b": []})
-    assert search_table(uneven).data.count("&ndash;") == 1 and "x" in search_text(uneven, width=100)
+    assert search_table(uneven).data.count("&ndash;") == 1 and "x" in uneven.as_text(width=100)
