@@ -142,7 +142,7 @@ def _passage(sources: Sources, row: int) -> dict[str, Any]:
 def common_words(sources: Sources) -> dict[str, int]:
     """The most frequent words of several pieces, and how often they occur."""
     counts: dict[str, int] = {}
-    for block in sources.counts.blocks(sources.store):
+    for block in word_blocks(sources.store):
         often, long = sources.counts.of(block)[0], (block.sizes > 1).nonzero()[0]
         for i in long[np.unique(block.ngrams(1)[0][long], return_index=True)[1]]:
             ids = block.pieces[block.starts[i] : block.starts[i] + block.sizes[i]]
