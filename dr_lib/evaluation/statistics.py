@@ -250,7 +250,8 @@ def smallest_detectable_difference(differences: np.ndarray) -> float:
     if seeds > 1:  # two or three say little of their spread: as wide as Student's middle 68 %, not the normal one
         variance += values.mean(axis=1).var(ddof=1) / seeds * scipy.stats.t.isf(scipy.stats.norm.sf(1), seeds - 1) ** 2
     found = float(POWER * np.sqrt(variance))
-    return found or 1 - 0.05 ** (1 / queries)  # all agree: what so many queries cannot rule out, as in `equivalence_test`
+    # All agree, but for rounding: what so many queries cannot rule out, as in `equivalence_test`.
+    return found if found > 1e-9 else 1 - 0.05 ** (1 / queries)
 
 
 def equivalence_test(differences: np.ndarray, margin: float, alpha: float = 0.05) -> tuple[Interval, float]:

@@ -8,8 +8,16 @@ import pytest
 from scipy import stats
 
 from dr_lib.errors import InputError
-from dr_lib.evaluation import bootstrap_interval, bootstrap_intervals, holm, randomisation_tests, smallest_detectable_difference
-from dr_lib.evaluation.statistics import crossing, seed_moves
+from dr_lib.evaluation import (
+    Scores,
+    bootstrap_interval,
+    bootstrap_intervals,
+    holm,
+    paired_difference,
+    randomisation_tests,
+    smallest_detectable_difference,
+)
+from dr_lib.evaluation.statistics import crossing, detectable_among, seed_moves
 
 statistics = sys.modules[crossing.__module__]
 
@@ -177,6 +185,24 @@ def test_smallest_detectable_difference_is_found_with_the_power_asked_for():
     assert smallest == pytest.approx(2.8016 * 0.3 / 10, rel=1e-3)
     found = stats.ttest_1samp(runs + smallest, 0, axis=1).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_of_draws_from_a_normal_distribution_its_deviation_tells_what_can_be_detected():
+    drawn = stats.norm(0.1, 0.02).ppf((np.arange(10_000) + 0.5) / 10_000)
+    assert detectable_among(drawn) == pytest.approx(0.02 * (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)), rel=1e-3)
+
+
+def test_where_all_queries_agree_a_difference_among_as_many_others_may_hide():
+    assert smallest_detectable_difference(np.full(20, 0.3)) == pytest.approx(1 - 0.05 ** (1 / 20))
+
+
+def test_rows_of_other_numbers_of_seeds_are_compared_by_their_means():
+    values = np.random.default_rng(0).random((5, 4)).astype(np.float32)
+    first, *others = (Scores(list("abcd"), {"R@1": row}) for row in values)
+    expected = values[:1].astype(np.float64) - values[1:].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(paired_difference(first, others, "R@1"), expected, rtol=1e-12)
+    turned = [Scores(run.query_ids[::-1], {"R@1": run.per_query("R@1")[::-1]}) for run in others]
+    np.testing.assert_allclose(paired_difference(first, turned, "R@1"), expected, rtol=1e-12)
 
 
 def test_seeds_that_differ_hide_small_differences():
