@@ -56,6 +56,11 @@ def test_fusion_is_what_a_table_of_all_passages_gives(weight, depth):
 def test_equal_sums_are_decided_by_row():
     one, other = (Ranking(["q"], np.array([rows]), np.array([[2.0, 1.0]]), 10) for rows in ([9, 3], [3, 9]))
     assert fuse(one, other, 2).rows.tolist() == fuse(one, other, 2, 0.5).rows.tolist() == [[3, 9]]
+    one, other = (
+        Ranking(["q"], np.array([rows]), np.array([values]), 10)
+        for rows, values in (([3, 9, 5], [1.0, 1.0, 0.0]), ([5, 9, 3], [1.0, 2**-30, 0.0]))
+    )
+    assert fuse(one, other, 3, 0.5).rows.tolist() == [[3, 5, 9]]  # 2**-31 above the others' sum is level in float32
 
 
 def test_other_queries_are_refused():
@@ -68,13 +73,13 @@ def test_the_weight_is_the_best_on_the_split_it_is_chosen_on(tmp_path):
     """The second system puts the relevant passage first, the first one second: from one half on every weight is perfect."""
     columns = {"id": list("abcdef"), "title": [""] * 6, "text": list("uvwxyz"), "doc": [""] * 6, "position": [0] * 6}
     asked = {"id": ["q", "r"], "text": ["v", "x"], "answers": [[], []]}
-    judged = {"query": ["q", "r"], "passage": ["b", "d"], "grade": [1, 1]}
+    judged = {"query": ["q", "q", "r", "r"], "passage": ["b", "c", "d", "e"], "grade": [2, 1, 2, 1]}
     tables = [datasets.Dataset.from_dict(one) for one in (columns, asked, judged)]
     collection = Collection("t", "0" * 64, {}, tables[0], tables[1], {"dev": tables[2]})
     for name, rows in (("first", [[2, 1], [4, 3]]), ("second", [[1, 2], [3, 4]])):
         Ranking(["q", "r"], np.array(rows), np.array([[2.0, 1.0]] * 2), 6).save(tmp_path / name / "ranking")
     runs = [tmp_path / "first", tmp_path / "second"]
-    options = {"depth": 6, "tuning_split": "dev", "measure": "MRR@10"}
+    options = {"depth": 6, "tuning_split": "dev", "measure": "MRR@10", "grade": 2}
     fused.body(tmp_path, runs, collection, runs, **options)
     facts = read_json(tmp_path / "fusion.json")
     assert facts["weight"] == 0.5 == min(float(weight) for weight, mean in facts["scored"].items() if mean == 1)

@@ -13,7 +13,7 @@ import regex
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores, check_measures, evaluate, evaluate_split, paired_difference
-from dr_lib.evaluation.measures import BY_JUDGEMENT, compress, parse
+from dr_lib.evaluation.measures import BY_JUDGEMENT, compress, cut_of, parse
 from dr_lib.retrieval import Ranking, holds_answer
 
 IDS = [f"p{i}" for i in range(60)]
@@ -244,13 +244,20 @@ def test_answers_alone_can_be_measured(collection, three_lists):
     assert found.per_query("accuracy@2").tolist() == [0, 0, 1]
 
 
-def test_answers_are_asked_for_where_a_measure_needs_them(collection):
+@pytest.mark.parametrize(("name", "cut"), [("accuracy@20", 20), ("R@1k", 1000), ("MRR@10", 10), ("R-precision", None)])
+def test_a_measure_looks_as_deep_as_its_name_says(name, cut):
+    assert cut_of(name) == cut
+
+
+def test_answers_are_asked_for_where_a_measure_needs_them(collection, three_lists):
     bare = collection.queries("test").remove_columns("answers").add_column("answers", [[], [], []])
     judged = datasets.Dataset.from_dict({"query": ["q"], "passage": ["a"], "grade": [1]})
     without = Collection("t", "0" * 64, {}, collection.passages, bare, {"test": judged})
     check_measures(["R@20"], without, "test")
     with pytest.raises(InputError, match=r"accuracy@20 needs answers"):
         check_measures(["R@20", "accuracy@20"], without, "test")
+    with pytest.raises(InputError, match=r"accuracy@20 needs answers"):
+        evaluate_split(three_lists, without, "test", ["accuracy@20"])
 
 
 def scores(values, ids=None, measure="R@1") -> Scores:

@@ -43,6 +43,10 @@ def test_templates_are_told_from_free_wordings():
     assert templated(["What are the symptoms of gout or a broken arm?", "is Gout inherited?"], training) == 1.0
     assert templated(["gout", "Gout: what helps", "is it true that gout is inherited", ""], training) == 0.0
     assert templated([], training) == templated(["Is it?"], []) == 0.0
+    for times, share in ((4, 0.0), (5, 1.0)):  # so many ask with these frequent words
+        assert templated(["What are bruises?"], training + [f"What are {name}?" for name in names[:times]]) == share
+    often = [form.format(name) for form in forms for name in names] + [f"so so so {name}" for name in names[:6]]
+    assert templated(["so so so gout"], often) == 0.0  # 18 times, but in 6 of 1,206 questions: no frequent word
     free = [one for one in random_questions(600, 3) if len(one.split()) > 4]
     assert templated(free[:100], free[100:]) < 0.05
 

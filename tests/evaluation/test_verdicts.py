@@ -101,6 +101,7 @@ def test_a_count_of_wins_with_rivals_missing_can_refute_but_not_confirm():
     for ours, state in ((0.5, "inconclusive"), (0.3, "reversed")):
         found = verdict(wins, {f"set {i}": runs(ours=ours, x=0.4) for i in range(5)})
         assert (found.state, found.missing) == (state, ("y",))
+    assert verdict(wins, {"set": runs(ours=0.5)}).state == "not run"
 
 
 def test_pairs_that_carry_a_claim_decide_and_its_context_does_not():

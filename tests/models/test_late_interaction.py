@@ -65,7 +65,8 @@ def test_tokens_of_another_tokenizer_are_refused(model, tiny_tokenizer, sentence
     rows = datasets.Dataset.from_dict({"title": [""], "text": [sentences[0]]})
     other = train_wordpiece(sentences, 200)
     own, foreign = (TokenStore.build(rows, by, tmp_path / str(len(by)), progress=False) for by in (tiny_tokenizer, other))
-    assert model.crossing(own, own).layout == model.settings
+    other_own = TokenStore.open(own.folder)
+    assert model.crossing(own, other_own) == (own, other_own, model.settings)
     for stores in ((own, foreign), (foreign, own)):
         with pytest.raises(InputError, match="built with tokenizer"):
             model.crossing(*stores)
@@ -77,6 +78,9 @@ def test_special_tokens_and_padding_are_not_compared(model, tiny_tokenizer, sent
     with torch.inference_mode():
         alone = model(store.batch(np.array([0]), **model.settings.passages))
         both = model(store.batch(np.array([0, 1]), **model.settings.passages))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(store.batch(np.array([0]), **model.settings.passages)).vectors.dtype == torch.float32
+    torch.testing.assert_close(both.vectors.norm(dim=2), torch.ones(both.read.shape))
     assert alone.read.sum() == store.lengths(**model.settings.passages)[0] - 2
     assert both.read[0].sum() == alone.read.sum()
     queries = Pieces(both.vectors[1:], both.read[1:])

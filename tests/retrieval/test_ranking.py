@@ -79,8 +79,9 @@ def test_id_with_a_space_is_not_written(tmp_path):
     ],
 )
 def test_rows_out_of_order_and_scores_that_are_no_numbers_are_refused(rows, scores):
-    with pytest.raises(InputError, match="order"):
-        Ranking(["q"], np.array(rows), np.array(scores))
+    good = [3, 4], [2.0, 1.0]
+    with pytest.raises(InputError, match=r"ranking of query 'second': scores are not finite, or not in the order"):
+        Ranking(["first", "second"], np.array([good[0], *rows]), np.array([good[1], *scores]))
 
 
 @pytest.mark.parametrize("row", [-2, 20, 2**31, 2**32 - 1])
@@ -109,8 +110,8 @@ def test_truncated_file_of_a_ranking_is_refused(tmp_path):
 
 
 def test_query_named_twice_is_refused():
-    with pytest.raises(InputError, match="occurs twice"):
-        Ranking(["q", "q"], np.zeros((2, 1)), np.zeros((2, 1)))
+    with pytest.raises(InputError, match="query id 'q' occurs twice"):
+        Ranking(["p", "q", "q"], np.zeros((3, 1)), np.zeros((3, 1)))
 
 
 def test_rows_are_found_in_lists_and_dataset_columns():

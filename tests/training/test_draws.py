@@ -137,6 +137,11 @@ def test_known_positives_equal_a_plain_double_loop(examples):
     assert known.sum() > 5
 
 
+def test_a_hash_of_one_number_is_the_first_that_splitmix64_draws():
+    """Numbers printed with the reference implementation and in its well-known ports, for the seeds 0 and 1234567."""
+    assert hash64(np.array([0, 1234567])).tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
+
+
 def test_hash_values_look_uniform():
     values = hash64(1, np.arange(2000)[:, None], np.arange(10)[None, :]) % np.uint64(16)
     counts = np.bincount(values.reshape(-1).astype(int), minlength=16)

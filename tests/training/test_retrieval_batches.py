@@ -75,6 +75,7 @@ def as_process(monkeypatch, rank: int, count: int) -> None:
 def test_sizes_that_do_not_fit_are_refused(make, values, told):
     with pytest.raises(InputError, match=told):
         make(**values)
+    assert len(make(batch_queries=22).batch(0)) == 22  # as many as there are
 
 
 def test_only_queries_are_cut_at_the_named_end(make, counted_store, monkeypatch):

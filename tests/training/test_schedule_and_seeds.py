@@ -41,7 +41,7 @@ def test_a_logarithmic_warmup_follows_the_logarithm_and_then_the_same_line():
 
 def test_stopping_early_changes_no_rate():
     np.testing.assert_array_equal(rates(warmup=0.4, stop_at=6), rates(warmup=0.4))
-    assert TrainSettings(steps=10, learning_rate=1.0, stop_at=6).last == 6
+    assert [TrainSettings(steps=10, learning_rate=1.0, stop_at=stop).last for stop in (6, 10, None)] == [6, 10, 10]
 
 
 @pytest.mark.parametrize("peak", [0.02, 0.5, 1.0, 3.0])
@@ -58,12 +58,14 @@ def test_seeds_of_steps_streams_and_runs_all_differ():
 
 
 def test_a_step_draws_the_same_numbers_whatever_was_drawn_before():
-    def draws():
-        generator = torch.Generator()
-        seed_step(7, 123, generator)
+    generator = torch.Generator()
+
+    def draws(seed, step):
+        seed_step(seed, step, generator)
         return torch.rand(3), torch.rand(3, generator=generator)
 
-    first = draws()
-    torch.rand(100)
-    assert all(map(torch.equal, first, draws()))
+    first = draws(7, 123)
+    assert all(map(torch.equal, first, draws(7, 123)))
     assert not torch.equal(*first)
+    for other in (draws(7, 124), draws(8, 123)):
+        assert not any(map(torch.equal, first, other))
