@@ -67,6 +67,11 @@ def test_verbatim_ignores_case_punctuation_and_spaces():
     assert found.distances.tolist() == [0, 0, 1, 0]
 
 
+def test_the_nearest_is_kept_though_others_looked_promising():
+    """The bounds are 0 and 1, the distances 2 and 4."""
+    assert nearest_questions(["who wrote the book"], ["book who wrote the", "the book who sang"]).distances.tolist() == [2]
+
+
 def test_repeated_words_count_as_often_as_they_stand():
     assert nearest_questions(["the the the"], ["the", "the the book song"]).distances.tolist() == [2]
 

@@ -118,6 +118,9 @@ def test_settings_of_the_mask_reach_the_mask(make, weighted, seeded):
     assert not torch.equal(loud, quiet)
     pieces = make("cdmae", unit="piece", noise=0.0).decoder_mask(spread, seeded())
     assert torch.equal(pieces, masking.importance(spread, spread.values, 0.5, seeded(), noise=0.0, unit="piece"))
+    uniform = make("cdmae", unit="piece").random_mask(spread, 0.3, seeded())
+    assert torch.equal(uniform, masking.uniform(spread, 0.3, seeded()))
+    assert not torch.equal(uniform, make("cdmae").random_mask(spread, 0.3, seeded()))
 
 
 def test_neither_side_sees_a_clean_token_under_its_mask(make, weighted, seeded, hidden_inputs):

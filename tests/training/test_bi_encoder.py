@@ -98,13 +98,20 @@ def test_chunks_change_neither_loss_nor_gradient(batches, separate):
 
 
 def test_the_passage_centric_part_is_weighed_in(batches):
-    encoder, batch = Bag(), batches.batch(0)
+    encoder, other, batch = Bag(), Bag(), batches.batch(0)
+    nn.init.normal_(
+        other.table.weight
+    )  # of one encoder a query and its passage have the same vector here, and both parts one value
     plain, whole, mixed = (
-        BiEncoder(encoder, Finetuning(blocks="query_passage", temperature=0.5, alpha=alpha))(batch, torch.Generator())["loss"]
+        BiEncoder(encoder, Finetuning(blocks="query_passage", temperature=0.5, alpha=alpha), other)(batch, torch.Generator())[
+            "loss"
+        ]
         for alpha in (0.0, 1.0, 0.3)
     )
+    assert plain.item() != pytest.approx(whole.item(), rel=0.05)
     assert mixed.item() == pytest.approx(0.7 * plain.item() + 0.3 * whole.item(), rel=1e-6)
-    queries, passages = (unit(encoder(part).detach().double().numpy()) for part in (batch.queries, batch.passages))
+    sides = (encoder, batch.queries), (other, batch.passages)
+    queries, passages = (unit(by(part).detach().double().numpy()) for by, part in sides)
     rows, anchors = batch.passage_rows.tolist(), passages[::3]
     total = 0.0
     for i, anchor in enumerate(anchors):  # its own query, the queries about other passages, and all hard negatives
