@@ -35,6 +35,15 @@ def test_losses_and_gradients_are_those_of_full_logits(
     assert same_gradients(objective, result["loss"], expected)
 
 
+def test_the_loss_is_the_sum_of_the_losses_and_of_nothing_else(make, batch, seeded):
+    objective = make("condenser", rate=1.0)
+    with torch.no_grad():
+        objective.model.get_output_embeddings().bias[batch.input_ids[0, 1]] += 20
+    result = objective(batch, seeded())
+    assert result["encoder_accuracy"] > 0
+    assert result["loss"].item() == pytest.approx(result["encoder_loss"].item() + result["decoder_loss"].item(), rel=1e-6)
+
+
 def test_the_head_hears_from_late_layers_through_cls_alone(make, batch, seeded):
     objective, outputs = make("condenser", late_mlm=False), []
     for layer in objective.model.bert.encoder.layer:

@@ -162,6 +162,7 @@ def test_the_decoder_of_cmp_loses_exactly_what_its_encoder_kept(complement, make
     rate = 0.5 if complement == "released" else 0.3
     pieces = (~texts.passages.special).sum(1)
     assert (encoder.sum(1) <= (rate * pieces).round().clamp(min=1)).all()
+    assert encoder.sum() > 0.9 * rate * pieces.sum()
 
 
 def test_keywords_are_hidden_by_weight_and_other_texts_evenly(make, texts, seeded):

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from dr_lib.training import TrainSettings
-from dr_lib.training.checkpoint import load_optimizer_tensors, optimizer_tensors, trained_parameters
+from dr_lib.training.checkpoint import load_optimizer_tensors, module_tensors, optimizer_tensors, trained_parameters
 from dr_lib.training.loop import make_optimizer
 
 SETTINGS = TrainSettings(steps=5, learning_rate=0.1)
@@ -43,3 +43,10 @@ def test_state_goes_to_its_own_parameter_by_name():
     assert saved.keys() == found.keys()
     assert all(torch.equal(saved[name], found[name]) for name in saved)
     assert other.state[fresh["first.bias"]]["step"].item() == 3
+
+
+def test_what_learns_and_what_the_module_keeps_is_kept_of_it():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).requires_grad_(False)
+    module[0].bias.requires_grad_(True)
+    module.register_buffer("scratch", torch.zeros(1), persistent=False)
+    assert module_tensors(module).keys() == {"0.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}

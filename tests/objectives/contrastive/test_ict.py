@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.objectives.spans import Sentences
 
 
 def pieces(batch) -> list[list[int]]:
@@ -44,6 +45,21 @@ def test_one_sentence_in_ten_stays(batches_of, collection):
         whole = read_whole(collection, batch.passage_rows)
         stayed += [left == text for left, text in zip(pieces(batch.passages), whole, strict=True)]
     assert np.mean(stayed) == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / len(stayed)))
+
+
+@pytest.mark.parametrize("name", ["ict", "bfs"])
+@pytest.mark.parametrize("shortest", [1, 18])
+def test_the_shortest_sentence_that_is_drawn_is_a_setting(name, shortest, batches_of, collection, tiny_tokenizer):
+    found = Sentences.find(collection, tiny_tokenizer, max_length=40, shortest=shortest)
+    of, asked, allowed = batches_of(name, {"query_length": 40}, shortest=shortest), set(), set()
+    for step in range(30):
+        queries = of(step).queries
+        asked |= set(zip(queries.rows.tolist(), map(tuple, pieces(queries)), strict=True))
+    for row, _ in asked:
+        numbers = range(found.offsets[row], found.offsets[row + 1])
+        allowed |= {(row, tuple(collection.text_ids[found.begin[n] : found.end[n]].tolist())) for n in numbers}
+    lengths = [len(text) for _, text in allowed]
+    assert asked <= allowed and (min(lengths) < 18 < max(lengths)) is (shortest == 1)
 
 
 def test_passages_of_one_sentence_are_left_out(batches_of):
