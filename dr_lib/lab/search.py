@@ -23,7 +23,8 @@ from dr_lib.files import file_digest, json_digest
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.own_corpus import study_name
 from dr_lib.lab.recipe import CollectionSettings
-from dr_lib.lab.records import Record, find_record, load_record, models_of, open_models
+from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
+from dr_lib.lab.status import scale_folders
 from dr_lib.models import open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
@@ -240,14 +241,15 @@ def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None
 
 
 def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
-    """The models that a comparison has trained on a collection by a method, and their record; `InputError` without one."""
-    try:
-        record = find_record(study_name(collection), method)
-    except InputError:
+    """The models that the newest comparison of any scale has trained on a collection by a method, and their record."""
+    folders = scale_folders(places.cache_root() / "records")
+    found = [one for folder in folders for one in load_records(folder, study_name(collection)) if one.label == method]
+    if not found:
         problem = f"{method!r} is a way to pre-train, and none of its retrievers was trained on {collection.name} here"
         fix = f"Run dr-lib try with --system {method}, or give a folder, a record or the name of an encoder."
-        raise InputError(problem, where="model", fix=fix) from None
-    return models_of(record), record
+        raise InputError(problem, where="model", fix=fix)
+    newest = max(found, key=lambda record: record.created)
+    return models_of(newest), newest
 
 
 def names_record(source: str) -> bool:
