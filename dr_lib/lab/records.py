@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -201,9 +201,7 @@ def _in_parts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
             write_json(file, value)
         return {"part": file.stem[-16:]}
 
-    whole = {field: part(field, content[field]) for field in WHOLE}
-    entries = {field: {name: part(f"{field} {name}", one) for name, one in content[field].items()} for field in BY_ENTRY}
-    return content | whole | entries
+    return _each_part(content, part)
 
 
 def _whole(content: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -218,9 +216,14 @@ def _whole(content: dict[str, Any], folder: Path) -> dict[str, Any]:
             raise InputError("altered since it was written (its name bears another digest)", where=file, fix=RESTORE)
         return held
 
-    whole = {field: part(field, content[field]) for field in WHOLE if field in content}
-    entries = {field: content[field] for field in BY_ENTRY if isinstance(content.get(field), dict)}
-    entries = {field: {name: part(f"{field} {name}", one) for name, one in held.items()} for field, held in entries.items()}
+    return _each_part(content, part)
+
+
+def _each_part(content: dict[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """`content` with `change(name, value)` in place of each value that records of the book share."""
+    whole = {field: change(field, content[field]) for field in WHOLE if field in content}
+    held = {field: content[field] for field in BY_ENTRY if isinstance(content.get(field), dict)}
+    entries = {field: {name: change(f"{field} {name}", one) for name, one in own.items()} for field, own in held.items()}
     return content | whole | entries
 
 
