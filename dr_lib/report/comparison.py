@@ -13,7 +13,7 @@ from IPython.display import HTML
 
 from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
 from dr_lib.files import read_json
-from dr_lib.lab import Recipe, Record, answer, of_older_recipe
+from dr_lib.lab import Recipe, Record, answer, of_older_recipe, recipe_length
 from dr_lib.places import notebook_of, project_root
 from dr_lib.report import measured, tables
 from dr_lib.report.figures import Series, intervals, slopes
@@ -23,6 +23,8 @@ from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
+CONTROLS = "methods/controls"
+"""The study whose rows every table is read against."""
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
@@ -69,7 +71,7 @@ class Comparison:
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
     def table(self, labels: Collection[str], caption: str, *, seeds: int = 1, nearest: str = "") -> HTML:
-        """One row per configuration, one column per source; below it lines on missing rows and the smoke runs of this build.
+        """One row per configuration, one column per source; below it the controls and lines on missing rows and smoke runs.
 
         Args:
             labels: configurations in the order of the page, or configuration -> recipe, for an estimate of what those
@@ -95,6 +97,7 @@ class Comparison:
         about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
         parts = [tables.table(list(columns), rows, caption=about)] if len(columns) > 1 else []
+        parts.append(self._controls())
         parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
         return HTML("".join(part.data for part in parts))
 
@@ -106,6 +109,23 @@ class Comparison:
         recipe = records[0].recipe
         was = f"passages of {recipe['passage_length']} pieces, {recipe['finetuning']['steps']:,} steps of fine-tuning"
         return [f"Recorded with an older recipe ({was}); this page's command runs today's."]
+
+    def _controls(self) -> HTML:
+        """The recorded controls that the table lacks, if they were measured in its setting and on its queries."""
+        shown = [own[0] for own in self.recorded.values()]
+        runs = measured.recorded(CONTROLS) if shown and self.study != CONTROLS else {}
+        runs = {
+            label: own for label, own in runs.items() if self.measure in own[0].means and _setting(own[0]) == _setting(shown[0])
+        }
+        evaluated = {one.keys["evaluation"] for one in shown}
+        means = {named(label): [100 * one.means[self.measure] for one in own] for label, own in runs.items()}
+        lacking = [named(label) for label, own in runs.items() if own[0].keys["evaluation"] not in evaluated]
+        told = [f"{name} {sum(means[name]) / len(means[name]):.1f}" for name in lacking]
+        told += [f"{len(each)} runs of {name} {max(each) - min(each):.1f} apart" for name, each in means.items() if len(each) > 1]
+        if not told:
+            return HTML("")
+        where = f"{_page_link(notebook_of(CONTROLS))}, {html.escape(self.measure)} in the same setting"
+        return HTML(f'<p class="dr-note">{where}: {html.escape("; ".join(told))}.</p>')
 
     def figure(self, labels: Sequence[str], rows: str) -> HTML:
         """The same values as a figure: the order in the paper and here, then one panel per source with intervals.
@@ -192,6 +212,11 @@ class Comparison:
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
         return tables.table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
+
+
+def _setting(record: Record) -> tuple[object, ...]:
+    """What two records share whose means may stand side by side."""
+    return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
 
 
 def _pair(pair: PairResult, state: str) -> str:

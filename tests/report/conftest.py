@@ -27,7 +27,7 @@ def record():
             "measured": Scores(ids, {measure: values}),
             "scores": {measure: values.tolist()},
             "means": {measure: float(values.mean())},
-            "keys": {"pretrained": label, "vectors": "shared"},
+            "keys": {"pretrained": label, "vectors": "shared", "evaluation": f"{label} {seed}"},
             "seconds": {"pretrained": 60.0, "vectors": 30.0},
             "training": {},
             "recipe": {"base": "embedded", "final": "retriever1", "objective": {"name": "mlm"}, "pretraining": {"steps": 2000}},

@@ -56,6 +56,28 @@ def test_a_paper_that_measured_something_else_is_said_to(runs):
     assert "paper (top-20 accuracy, %): ahead 39.0, BM25 36.0." in figure and "live (MRR@10, %)" in figure
 
 
+def test_a_recorded_table_names_the_controls_that_it_lacks(record, monkeypatch):
+    """Those in its setting, on its queries, by its measure; a run that it shows itself is not said twice."""
+    level, same = np.full(60, 0.5), {"evaluation": "own"}
+    shown = {"ahead": [record("ahead", level)], "BM25 (anserini)": [record("BM25", level, keys=same)]}
+    controls = {
+        "BM25": [record("BM25", level, keys=same)],
+        "BM25, cut text": [record("BM25, cut text", level * 0.9)],
+        "none": [record("none", level + 0.01 * seed, seed=seed) for seed in (0, 1)],
+    }
+    monkeypatch.setattr(measured, "recorded", lambda study: controls)
+    [note] = re.findall('<p class="dr-note">(.*?)</p>', compared({}, records=shown).table([*shown], "x").data)
+    told = ", MRR@10 in the same setting: BM25, cut text 45.0; no pre-training 50.5; 2 runs of no pre-training 1.0 apart."
+    assert re.sub("<.*?>", "", note).endswith(told) and 'href="../methods/controls' in note
+    assert "same setting" not in compared({}, records=controls, study="methods/controls").table([*controls], "x").data
+    assert "same setting" not in compared(shown).table([*shown], "x").data  # nothing is recorded
+    recipe = shown["ahead"][0].recipe | {"passage_length": 128}
+    for changed in ({"data": {"collection": {"name": "tiny", "digest": "c1"}}}, {"recipe": recipe}, {"measure": "nDCG@10"}):
+        others = {label: [record(label, level, **changed)] for label in controls}
+        monkeypatch.setattr(measured, "recorded", lambda study, others=others: others)
+        assert "same setting" not in compared({}, records=shown).table([*shown], "x").data
+
+
 def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
     assert ". MRR@10 in percent" in compared(runs).table([*runs], "x.").data
     for measure, begins in (("nDCG@10", "nDCG@10"), ("accuracy@20", "Accuracy@20")):
