@@ -58,7 +58,7 @@ def _find_source(name: str) -> Source:
         from dr_lib.collections import published  # imports hundreds of modules: only where asked for
 
         return published.source(name.removeprefix("ir_datasets:"))
-    place = find_data(name)
+    place = find_data(name) if name.strip() else None  # an empty name is a shell's variable that is not set, not this folder
     if place is None and name == "squad":
         return squad.hub_source()
     if place is None:

@@ -120,10 +120,13 @@ def find_notebooks(sources: Sequence[Path]) -> list[Path]:
 
 def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
     """Refuse a parameter that none of the notebooks has: it would change nothing, and nobody would know."""
+    contents = {notebook: read_json(notebook) for notebook in notebooks}
+    if broken := [notebook for notebook, content in contents.items() if not (isinstance(content, dict) and "cells" in content)]:
+        raise InputError("is no notebook", where=broken[0], fix="Give a file that Jupyter has saved.")
     known = {
         name.id
-        for notebook in notebooks
-        for cell in read_json(notebook)["cells"]
+        for content in contents.values()
+        for cell in content["cells"]
         if "parameters" in cell["metadata"].get("tags", [])
         for name in ast.walk(ast.parse("".join(cell["source"])))
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)

@@ -22,7 +22,7 @@ from dr_lib.lab.pipeline import TUNING, Pipeline
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import BM25, Study
-from dr_lib.models import PACKAGED, find_encoder
+from dr_lib.models import PACKAGED, find_encoder, open_encoder
 from dr_lib.stages import Cache, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
@@ -104,6 +104,8 @@ class Compared:
         sample, cache, generated, pending = open_sample(start.collection), Cache(), None, {}
         bounded = cache.within(bound)  # refuses what is no time
         start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))
+        for name in given.values():
+            open_encoder(name)  # what cannot be opened is named now, not after the trainings
         splits, split = sample.splits if judgements else (), start.evaluation.split
         if {split, *(["train"] if trained else [])} - {*splits}:
             number = per_passage or (1 if len(sample) > MANY_PASSAGES else 3)

@@ -392,8 +392,14 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
         re-ranked.
 
     Raises:
-        InputError: the run was not made here, its stages were removed, or a file of them was altered.
+        InputError: the run was not made here, its stages were removed, or a file of them was altered; or it is BM25 or a
+            fusion, which is no model.
     """
+    evaluation = record.recipe.get("evaluation", {})
+    if evaluation.get("kind") == "bm25" or evaluation.get("fusion"):
+        what = "a fusion of two rankings" if evaluation.get("fusion") else "BM25"
+        fix = "Give the record of a retriever; what this run found is written by `export --run`."
+        raise InputError(f"{what}, which is no model", where=f"{record.study}, {record.label}", fix=fix)
     if name := record.recipe.get("retriever"):
         return {"retriever": find_encoder(name)}
     models = sides(stage_folder(record, "retriever", cache))
@@ -433,7 +439,8 @@ def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
     Raises:
         InputError: the run was not made here, its stages were removed, or a file of them was altered.
     """
-    return Ranking.open(stage_folder(record, "run", cache) / "ranking")
+    name = "run" if "run" in record.keys else "bm25_run"  # of BM25, whose run is no retriever's
+    return Ranking.open(stage_folder(record, name, cache) / "ranking")
 
 
 def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:

@@ -155,6 +155,12 @@ def test_unknown_name_without_data_folder_says_so(cache, monkeypatch):
     assert "DR_DATA (not set)" in message("wing", cache)
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_not_the_folder_one_is_in(beir_folder, cache, monkeypatch, name):
+    monkeypatch.chdir(beir_folder())
+    assert f"unknown collection {name!r}" in message(name, cache)
+
+
 def test_a_path_that_is_no_folder_says_so(tmp_path, cache):
     assert "there is no folder or file" in message(tmp_path / "nowhere", cache)
     (tmp_path / "file").write_text("x", encoding="utf-8")

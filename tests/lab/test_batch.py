@@ -207,6 +207,13 @@ def test_a_parameter_that_no_notebook_has_is_refused(project):
         batch.run_notebooks(scale="smoke", parameters={"wrod": "x"})
 
 
+def test_a_file_that_is_no_notebook_is_named(project, capsys):
+    (project / "notebooks").mkdir(exist_ok=True)
+    (project / "notebooks" / "one.ipynb").write_text("{}")
+    assert main(["batch", str(project / "notebooks" / "one.ipynb")]) == 1
+    assert capsys.readouterr().err.endswith("one.ipynb: is no notebook. Give a file that Jupyter has saved.\n")
+
+
 def test_bars_are_cleared_and_everything_else_is_kept():
     def stream(name: str, text: str) -> dict:
         return {"output_type": "stream", "name": name, "text": text}

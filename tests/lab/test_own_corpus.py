@@ -88,6 +88,24 @@ def test_what_is_no_system_is_refused_at_once(compare, systems):
         compare(systems)
 
 
+def test_an_encoder_that_cannot_be_opened_is_refused_before_anything_is_run(compare, tmp_path, monkeypatch):
+    monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "modules.json").write_text("[]")
+    with pytest.raises(InputError, match=r"broken: cannot be loaded \(.*sentence-transformers can open"):
+        compare([tmp_path / "broken", "none"])
+    assert not [*(tmp_path / "cache").glob("stages/*-*")]
+
+
+@pytest.mark.parametrize(("label", "told"), [("BM25", "BM25"), ("BM25 + none, by rank", "a fusion of two rankings")])
+def test_what_is_no_model_is_not_exported(compare, tmp_path, monkeypatch, label, told):
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds names, no paths
+    record = compare(["bm25", "none"]).runs[label][0]
+    with pytest.raises(InputError, match=rf"{re.escape(label)}: {told}, which is no model\. Give the record of a retriever"):
+        report.export(record, tmp_path / "out")
+    assert not (tmp_path / "out").exists() and len(report.export_run(record, tmp_path / "found.trec")) == 2
+
+
 def test_another_judged_split_is_tested_on_where_there_is_no_test(compare, tmp_path):
     for split in ("test", "train"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
