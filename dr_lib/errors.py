@@ -26,6 +26,10 @@ class InputError(ValueError):
         """Workers send it to another process, where an exception is otherwise made of its message alone."""
         return partial(type(self), where=self.where, fix=self.fix), (self.problem,)
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the one line. IPython asks for this name before it prints the calls that led here."""
+        return [f"{type(self).__name__}: {visible(str(self))}"]
+
 
 def first_line(error: Exception) -> str:
     """What a library's error says, in one line without a full stop; its name where it says nothing."""

@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from dr_lib.__main__ import EXAMPLES, main, parser
+from dr_lib.errors import InputError
 
 COMMANDS = [*next(action for action in parser()._actions if action.choices and action.dest != "print_completion").choices]
 
@@ -92,6 +94,12 @@ def test_export_refuses_what_it_would_not_read(options, said, capsys):
 def test_a_folder_has_no_run_to_export(tmp_path, capsys):
     assert main(["export", str(tmp_path), "--run", "--to", str(tmp_path / "out")]) == 1
     assert "a folder of a model, which has no run. Give the record" in capsys.readouterr().err
+
+
+def test_a_notebook_shows_bad_input_in_one_line(capsys):
+    run = InteractiveShell().run_cell("from dr_lib import collections; collections.load('nowhere')")
+    (line,) = capsys.readouterr().out.strip().splitlines()
+    assert isinstance(run.error_in_exec, InputError) and line == f"InputError: {run.error_in_exec}"
 
 
 def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
