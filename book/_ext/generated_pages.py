@@ -33,6 +33,7 @@ from dr_lib.report import (
     Markup,
     curves,
     data_named,
+    folded,
     mean_intervals,
     named,
     named_in,
@@ -114,7 +115,8 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
 
 def status_page(to: Path) -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
-    facts = machine.machine_facts()
+    facts, notebooks = machine.machine_facts(), _notebook_rows(to)
+    took = spell_seconds(sum(seconds or 0 for *_, seconds in notebooks))
     host = [[name, str(_plain(facts[fact]))] for fact, name in MACHINE.items()]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
@@ -124,7 +126,10 @@ def status_page(to: Path) -> str:
         table(["machine", ""], host, caption="Where the notebooks of this copy were executed."),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
-        table(["notebook", "scale", "seconds"], _notebook_rows(to), caption="Executed for this copy."),
+        folded(
+            f"{len(notebooks)} notebooks, executed in {took} of kernel time",
+            table(["notebook", "scale", "seconds"], notebooks, caption="Executed for this copy."),
+        ),
         "## Faults",
         *faults_section(FAULTS),
         "## Records",
@@ -135,7 +140,7 @@ def status_page(to: Path) -> str:
         " from its record alone and writes a certificate: *equal* where all weights have the recorded digests and every query"
         " its score, *equivalent* where two one-sided tests on paired differences show every mean to lie within a margin. The"
         " column *rebuilt* has the certificates of the book, with the machine that each was made on.",
-        *[records_table(scale) for scale in SCALES],
+        *[part for scale in SCALES for part in records_tables(scale)],
         wide=True,
     )
 
@@ -164,13 +169,30 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     return rows
 
 
-def records_table(scale: str) -> HTML | str:
-    """All records of a scale with their link, machine, time and commit; nothing where there are none."""
-    columns = ["page", "configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
+def records_tables(scale: str) -> list[HTML]:
+    """All records of a scale: how many there are, and for each page a folded table; [] where there are none."""
+    columns = ["configuration", "seed", "collection", "queries", "time", "machine", "commit", "made", "rebuilt"]
     certificates, records = load_certificates(places.records_root().parent / "certificates"), load_records(recorded_folder(scale))
-    rows, runs = [_record_row(record, certificates) for record in records], len({one.keys["evaluation"] for one in records})
-    caption = f"{len(rows)} records of {runs} runs at {scale} scale: a run that several tables show has one in each."
-    return table(columns, rows, caption=caption) if rows else ""
+    if not records:
+        return []
+    studies = {record.study: _page_of(record.study) for record in records}
+    runs = len({one.keys["evaluation"] for one in records})
+    words = f"{len(records)} records of {runs} runs at {scale} scale, by page: a run that several tables show has one in each."
+    parts = [HTML(f'<p class="dr-caption">{words}</p>')]
+    for title, target in sorted(set(studies.values()), key=lambda page: page[1]):
+        rows = [_record_row(record, certificates) for record in records if studies[record.study] == (title, target)]
+        count = f"{len(rows)} record{'s' * (len(rows) > 1)}"
+        page = HTML(f"<p>Page: {link(title, target).html if target else html.escape(title)}</p>")
+        parts.append(folded(f"{title} ({count})", page, table(columns, rows, caption=f"{title}: {count} at {scale} scale.")))
+    return parts
+
+
+def _page_of(study: str) -> tuple[str, str]:
+    """Title and address of the page that shows a study; the study's name and no address where none does."""
+    if notebook := places.notebook_of(study):
+        return title_of(notebook), f"../{notebook.removesuffix('.ipynb')}.html"
+    page = places.project_root() / "book" / f"{study}.md"
+    return (_first_heading(page), f"../{study}.html") if page.is_file() else (study, "")
 
 
 def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -184,9 +206,8 @@ def load_certificates(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]
 
 def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> list[Cell]:
     rebuilt = certificates.get((record.file_name, record.created), ())
-    page, data, split = places.notebook_of(record.study), record.data["collection"], record.recipe["evaluation"]["split"]
+    data, split = record.data["collection"], record.recipe["evaluation"]["split"]
     return [
-        link(title_of(page).partition(":")[0], f"../{page.removesuffix('.ipynb')}.html") if page else record.study,
         link(named(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
         f"{data_named(data['name'])} ({data['digest'][:10]})",
@@ -359,7 +380,11 @@ def short_name(key: str) -> str:
         >>> short_name("dpr_paq"), short_name("simlm")
         ('DPR-PAQ', 'SimLM')
     """
-    page = places.project_root() / "book" / "papers" / f"{key}.md"
+    return _first_heading(places.project_root() / "book" / "papers" / f"{key}.md")
+
+
+def _first_heading(page: Path) -> str:
+    """The title of a page, which is its first line."""
     return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 

@@ -6,12 +6,23 @@ import re
 
 import generated_pages
 import pytest
-from generated_pages import IDEAS, SEEN, claims_page, counts_table, faults_section, methods_figure, paper_cards, seen, splits_tables
+from generated_pages import (
+    IDEAS,
+    SEEN,
+    claims_page,
+    counts_table,
+    faults_section,
+    methods_figure,
+    paper_cards,
+    records_tables,
+    seen,
+    splits_tables,
+)
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import STATES, load_papers
 from dr_lib.files import sealed, write_json
-from dr_lib.lab import load_record, recorded_folder
+from dr_lib.lab import load_record, load_records, recorded_folder
 from dr_lib.training import machine
 
 ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
@@ -130,10 +141,22 @@ def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
 
 def test_the_status_page_names_records_and_machine_in_words():
     recorded = load_record(next(recorded_folder("laptop").glob("simlm-table08_30-50_*.json")))
-    page, configuration, _, data, *_ = generated_pages._record_row(recorded, {})
-    assert page.html == '<a href="../notebooks/simlm/table08_replace_rates.html">SimLM, Table 8</a>'
+    configuration, _, data, *_ = generated_pages._record_row(recorded, {})
     assert ">30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%</a>" in configuration.html and data.startswith("SQuAD (")
     assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
+
+
+def test_the_records_of_each_page_are_folded_under_its_title():
+    words, *pages = (part.data for part in records_tables("laptop"))
+    records = load_records(recorded_folder("laptop"))
+    assert f"{len(records)} records of " in words and len(pages) > 30
+    assert sum(page.count("<tr>") - 1 for page in pages) == len(records)  # a row each, below one of heads
+    (rates,) = (page for page in pages if "table08_replace_rates" in page)
+    assert rates.startswith('<details class="dr-folded"><summary>SimLM, Table 8: replace rates (8 records)</summary>')
+    assert '<a href="../notebooks/simlm/table08_replace_rates.html">' in rates
+    (public,) = (page for page in pages if "real-models" in page)  # a page without a notebook
+    assert '<a href="../practice/real-models.html">Public models, and numbers that others confirm</a>' in public
+    assert records_tables("paper") == []
 
 
 def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
