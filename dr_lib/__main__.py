@@ -367,10 +367,12 @@ def search_collection(options: argparse.Namespace) -> None:
 
     check_queries([] if options.query is None else [options.query], options.k)
     searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
-    width = shutil.get_terminal_size((100, 24)).columns
+    width, result = shutil.get_terminal_size((100, 24)).columns, None
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
         (result,) = searcher.search([query.strip()], options.k)
         print(result.as_json() if options.json else result.as_text(width) + "\n", flush=True)
+    if result is None:
+        raise InputError("no question", where="standard input", fix="Write one a line, or one after the collection.")
 
 
 if __name__ == "__main__":

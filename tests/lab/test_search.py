@@ -120,6 +120,8 @@ def test_the_command_line_answers_from_a_record(run, here, capsys, monkeypatch):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [line["query"] for line in lines] == ["dense retriever", "hard negatives"]
     assert set(lines[0]["hits"]) == {"BM25", "no pre-training"} and len(lines[0]["hits"]["no pre-training"]) == 3
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert main(["search", str(run[2])]) == 1 and "standard input: no question" in capsys.readouterr().err
 
 
 def test_the_command_line_exports_by_the_names_of_a_study(run, here, capsys):
