@@ -100,7 +100,8 @@ class Compared:
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(type(start.collection)(name=start.collection.name, allow_duplicates=start.collection.allow_duplicates))
         if minutes is not None and len(whole) > SAMPLE["passages"]:
-            start = start.with_(**{f"collection__{name}": size for name, size in SAMPLE.items()})
+            sizes = {name: min(size, getattr(start.collection, name) or size) for name, size in SAMPLE.items()}
+            start = start.with_(**{f"collection__{name}": size for name, size in sizes.items()})
         sample, cache, generated, pending = open_sample(start.collection), Cache(), None, {}
         bounded = cache.within(bound)  # refuses what is no time
         start = start.with_(evaluation__split=tested_split(sample if judgements else None, start.evaluation.split))

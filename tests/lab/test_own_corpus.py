@@ -178,6 +178,14 @@ def test_queries_of_which_a_sample_cannot_hold_the_passages_are_left_out_and_cou
     assert f"<td>of these in the sample, split test</td><td>{kept}</td>" in compared.facts.data
 
 
+def test_bounded_time_makes_a_sample_smaller_and_never_larger(compare, own_recipe, monkeypatch):
+    monkeypatch.setitem(own_corpus.SAMPLE, "passages", 35)
+    small = own_recipe.with_(collection__passages=30).model_dump(mode="json")
+    assert len(compare(["bm25"], recipe=small, minutes=5).searched) == 30
+    assert len(compare(["bm25"], minutes=5).searched) == 35
+    assert len(compare(["bm25"]).searched) == 40
+
+
 @pytest.mark.parametrize("minutes", [-3, float("nan")])
 def test_minutes_that_are_none_are_refused(compare, minutes):
     with pytest.raises(InputError, match=r"minutes: .* is no time"):
