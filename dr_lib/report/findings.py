@@ -143,7 +143,14 @@ def next_steps(
         steps.append("This was a smoke run, which only shows that everything works: run the scale <code>laptop</code>.")
     elif "test" in counts:
         steps.append(_on_judgements(runs, measure, (best, BM25), questions.folder))
-    if recipe.get("retriever"):  # nothing of what follows would change it
+    if name := recipe.get("retriever"):  # nothing of what follows would change it
+        name = html.escape(name)
+        steps.append(f"<code>dr-lib search FOLDER --model {name}</code> shows what it and BM25 find for questions of your own.")
+        steps.append(
+            "Whether training on your questions makes it better has to be measured (hours without a GPU): in the notebook"
+            " <code>your_corpus</code>, <code>systems: [none, retromae]</code> with"
+            f" <code>recipe: {{base: {name}, pooling: mean}}</code>."
+        )
         return bullets(steps)
     if 0 < counts.get("train", FEW_QUERIES) < FEW_QUERIES:
         steps.append(

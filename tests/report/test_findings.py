@@ -77,6 +77,9 @@ def test_advice_looks_at_size_base_and_pipeline(runs, record):
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}
     told = next_steps(large, "MRR@10", best="big", questions=None, passages=100_000).data
     assert not any(words in told for words in ("little", "few", "small one", "distillation"))
+    given = {"BM25": runs["BM25"], "<m>": [record("<m>", np.linspace(0, 1, 60), recipe={"retriever": "<m>"})]}
+    told = next_steps(given, "MRR@10", best="<m>", questions=None, passages=500).data
+    assert "search FOLDER --model &lt;m&gt;<" in told and "{base: &lt;m&gt;, pooling: mean}" in told and "little" not in told
 
 
 def test_the_verdict_names_what_is_ahead_of_all(runs):
