@@ -12,6 +12,16 @@ from test_measured_numbers import typed
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 SAID = {
+    "simlm/table06_stages": [
+        [
+            f"simlm/table06; {row}; MRR@10"
+            for row in ("SimLM / + mined negatives", "SimLM / BM25 negatives", "SimLM / + distillation", "Cross-encoder re-ranker")
+        ]
+    ],
+    "methods/pipeline": [
+        [f"methods/pipeline-squad; {row}; MRR@10" for row in ("retriever 2", "retriever 1", "distilled", "re-ranker")],
+        [f"methods/checks-squad; distilled; lists: {who} puts a positive first" for who in ("retriever 2", "teacher")],
+    ],
     "pair/table03_ablations": [
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o KD; R@5", "pair/table03; Complete (PAIR); R@5"],
         ["pair/table03; w/o PT; R@5", "pair/table03; w/o PSR; R@5", "pair/table03; Complete (PAIR); R@5"],
