@@ -25,7 +25,6 @@ from search_page import write_search
 from teaching import load_plan, routes_page
 
 from dr_lib import collections, places
-from dr_lib.evaluation import STATES
 from dr_lib.files import read_json, read_sealed, write_json, write_text
 from dr_lib.lab import SCALES, BaseRecipe, Record, ledger, load_records, recorded_folder
 from dr_lib.report import (
@@ -49,8 +48,10 @@ from dr_lib.report.tables import Cell, link, spell_data
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
-FIRST_PAGE = ("extra/found/papers.inc", "extra/found/methods.inc")
-"""Parts of the first page, in the staged source of the book."""
+SPEEDS = ("speed", "speed-quiet")
+"""Files of comparisons with other libraries, in book/reference/measured."""
+PARTS = ("extra/found/papers.inc", "extra/found/methods.inc", *(f"extra/found/{name}.inc" for name in SPEEDS))
+"""Parts of the first page and of that of the speed, in the staged source of the book."""
 RECORDS = "../book/records"
 """Where records lie as seen from a page of the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
@@ -86,7 +87,9 @@ def write_pages(to: Path) -> list[Path]:
         "teaching/routes.md": routes_page(load_plan()),
     }
     write_json(to / "extra" / "claims.json", entries)
-    parts = zip(FIRST_PAGE, (paper_cards(entries), methods_figure().data), strict=True)
+    measured = places.project_root() / "book" / "reference" / "measured"
+    speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
+    parts = zip(PARTS, (paper_cards(entries), methods_figure().data, *speeds), strict=True)
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
     write_explorer(to)
@@ -244,8 +247,9 @@ def claims_page(entries: Sequence[Entry]) -> str:
         " ledger` prints them, and with `--json` everything that is known of each, as in"
         ' <a href="../claims.json" download>claims.json</a>. Which records answer a claim is written down'
         " beside it in `book/papers`: a *stand-in* is another comparison than the paper's own, and says what it cannot"
-        " show. *Held in part* means that all pairs that were run hold, and that others were not run. A link leads to the"
-        " page that runs the table.",
+        " show. *Held in part* means that all pairs that were run hold, and that others were not run. Where a row was"
+        " trained only once, a claim *leans* one way and bears the badge *one seed*. A link leads to the page that runs the"
+        " table.",
         counts_table(entries),
         HTML(_filter(entries)),
         *parts,
@@ -339,13 +343,13 @@ def paper_cards(entries: Sequence[Entry]) -> str:
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """How many claims of each paper came out how."""
+    """How many claims of each paper stand how, in the words of the first page."""
     rows: list[list[Cell]] = []
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
-        states = Counter(entry["state"] for entry in entries if key in (None, entry["paper"]))
+        counts = Counter(standing(entry) for entry in entries if key in (None, entry["paper"]))
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        rows.append([name, states.total(), *(states[state] or None for state in STATES)])
-    return table(["paper", "claims", *STATES], rows, caption="What our records say about the claims of the papers.")
+        rows.append([name, counts.total(), *(counts[one] or None for one in seen(entries))])
+    return table(["paper", "claims", *seen(entries)], rows, caption="What our records say about the claims of the papers.")
 
 
 def _source(entry: Entry) -> Cell:
@@ -402,6 +406,29 @@ def methods_figure() -> HTML:
         f" directly reaches {means['none'].mean:.1f} %. Recorded: {spell_data(runs)}, {seeds}."
     )
     return HTML(f'<p class="dr-caption">{html.escape(caption)}</p>{figure.data}')
+
+
+def speed_table(found: Mapping[str, Any]) -> HTML:
+    """Times of this project as shares of other libraries' times, and whether each is short enough.
+
+    Args:
+        found: machine, threads and rows, as the benchmarks write them.
+    """
+    dates, loads = sorted({row["date"] for row in found["rows"]}), [row["load"] for row in found["rows"]]
+    rows: list[list[Cell]] = []
+    bounded = any("at_least" in row for row in found["rows"])
+    for row in found["rows"]:
+        names = Markup(
+            f'{html.escape(row["what"])}<br><small class="dr-note">{html.escape(row["ours"])} / {html.escape(row["peer"])}</small>'
+        )
+        shares = [row["wanted"], row["by_median"], row["by_quickest"], *([row.get("at_least")] if bounded else [])]
+        rows.append([names, *shares, "yes" if row["by_median"] <= row["wanted"] else "no"])
+    caption = (
+        f"Time as a share of the peer's. {found['machine']['cpu']}, {found['threads']} thread{'s' * (found['threads'] > 1)}, torch"
+        f" {found['machine']['versions']['torch']}; {' to '.join(dates)}; load average of the machine {min(loads)} to {max(loads)}."
+    )
+    columns = ["what; ours / peer", "target", "median", "quickest", *["at least"] * bounded, "met"]
+    return table(columns, rows, caption=caption, digits=2)
 
 
 def data_page() -> str:

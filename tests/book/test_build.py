@@ -13,7 +13,7 @@ import pytest
 import search_page
 from browser import complaints, needs_chromium, visit
 from check_pages import ROOT, expected_pages, faults
-from generated_pages import FIRST_PAGE
+from generated_pages import PARTS
 from PIL import Image
 
 pytestmark = pytest.mark.xdist_group("book")  # one build for all of them
@@ -27,7 +27,7 @@ def built(tmp_path_factory) -> Path:
     source = folder / "_build" / "source"
     shutil.copytree(ROOT / "book", source, ignore=shutil.ignore_patterns("weights", "records", "api"))
     loaded = (f"{part.FOLDER}/{one}" for part in (explorers, masks_explorer, pretrain_tab, search_page) for one in part.WRITTEN)
-    for name in [*FIRST_PAGE, *loaded]:
+    for name in [*PARTS, *loaded]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")

@@ -16,6 +16,7 @@ from generated_pages import (
     paper_cards,
     records_tables,
     seen,
+    speed_table,
     splits_tables,
 )
 
@@ -144,6 +145,28 @@ def test_the_status_page_names_records_and_machine_in_words():
     configuration, _, data, *_ = generated_pages._record_row(recorded, {})
     assert ">30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%</a>" in configuration.html and data.startswith("SQuAD (")
     assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
+
+
+def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
+    row = {
+        "date": "2026-01-02",
+        "load": 1.5,
+        "what": "search",
+        "ours": "ours",
+        "peer": "<faiss>",
+        "wanted": 1.1,
+        "by_quickest": 0.9,
+    }
+    found = {
+        "rows": [row | {"by_median": 1.1}, row | {"by_median": 1.12}],
+        "machine": {"cpu": "A chip", "versions": {"torch": "2"}},
+    }
+    page = speed_table(found | {"threads": 1}).data
+    assert "A chip, 1 thread, torch 2; 2026-01-02; load average of the machine 1.5 to 1.5." in page and "&lt;faiss&gt;" in page
+    assert re.findall("<td>(yes|no)</td>", page) == ["yes", "no"] and '<td class="number">1.12</td>' in page
+    assert "at least" not in page  # a bound that no row has
+    rows = [row | {"by_median": 1.1, "at_least": 0.25}, *found["rows"]]
+    assert '<td class="number">0.25</td>' in speed_table(found | {"rows": rows, "threads": 1}).data
 
 
 def test_the_records_of_each_page_are_folded_under_its_title():
