@@ -38,7 +38,7 @@ h1 { font-size: clamp(1.8rem, 6vw, 3rem); line-height: 1.15; } h2 { font-size: c
 p { max-width: 60rem; margin: 0.4rem 0; }
 small { color: var(--dr-grey); } .dr-drawing { max-width: 56rem; width: 100%; } .dr-figure svg { max-height: 62vh; width: auto; }
 section > * { max-width: 100%; box-sizing: border-box; } section { overflow: hidden; }
-figcaption, .headerlink, .eqno { display: none !important; } nav a { margin-right: 1.5rem; }
+figcaption, .headerlink, .eqno { display: none !important; } a { color: var(--dr-blue); } nav a { margin-right: 1.5rem; }
 """
 MOVE = """
 addEventListener("keydown", (event) => {
@@ -99,14 +99,15 @@ def _beginning(text: str) -> str:
 
 def deck(built: Path, plan: Mapping[str, Any]) -> str:
     """All slides as one HTML file; units whose page was not built are left out."""
-    slides, routes = [], []
+    slides, routes, titles = [], [], {}
     for name, unit in plan["units"].items():
         path = built / f"{unit['page']}.html"
         if path.is_file():
             article = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").find("article")
             slides += unit_slides(name, unit, article)
+            titles[name] = _text(article.h1)
     for route in plan["routes"]:
-        links = " ".join(f'<a href="#{name}">{name}</a>' for session in route["sessions"] for name in session)
+        links = " ".join(f'<a href="#{name}">{titles[name]}</a>' for day in route["sessions"] for name in day if name in titles)
         routes.append(f"<p>{html.escape(route['name'])}</p><nav><small>{links}</small></nav>")
     first = f"<section><h1>The Dense Retrieval Book</h1>{''.join(routes)}<p><small>Arrow keys move.</small></p></section>"
     head = (

@@ -43,7 +43,7 @@ INTRODUCTION = (
     " exercises and folded solutions, which were executed when the book was built. *Teach* and *do* are estimated minutes:"
     " for talking through the page, and for exercises on one's own machine. {doc}`/teaching/prerequisites` lists what"
     " students have to know before.\n\n"
-    "Two notebooks ask the class to find the bug, with tests as mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
+    "Two notebooks ask the class to find the bug, with tests as the mark scheme: {doc}`/notebooks/teaching/bugs_in_evaluation` and"
     " {doc}`/notebooks/teaching/bugs_in_training`. {doc}`/notebooks/teaching/bakeoff` is a contest with ten processor"
     " minutes per team.\n\n"
     'For the projector, all lessons are <a href="slides.html">slides</a> in a single file.'
