@@ -209,12 +209,20 @@ class PrintCompletion(argparse.Action):
         parser.exit()
 
 
+def check_collection(name: str) -> None:
+    """Say what is wrong with a collection before the libraries of the models are imported, which takes seconds."""
+    from dr_lib import collections
+
+    collections.load(name)
+
+
 def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
     started = time.monotonic()  # what follows may take half a minute on a busy machine
     if sys.stderr.isatty():
         print(f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at most", file=sys.stderr)
     os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
+    check_collection(options.collection)
     from dr_lib import report
     from dr_lib.lab import StudyError
     from dr_lib.lab.search import check_queries
@@ -293,6 +301,7 @@ def train_base(options: argparse.Namespace) -> None:
 
 def pretrain_base(options: argparse.Namespace) -> int:
     """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
+    check_collection(options.collection)
     from dr_lib.lab import Recipe
     from dr_lib.report import pretrain
     from dr_lib.stages import TimeIsUpError
@@ -363,6 +372,8 @@ def export_model(options: argparse.Namespace) -> None:
 def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}  # read as tqdm is imported: bars of long work alone, and they go
+    if not options.collection.endswith(".json"):  # else perhaps a record
+        check_collection(options.collection)
     from dr_lib.lab.search import check_queries, searcher_for
 
     check_queries([] if options.query is None else [options.query], options.k)

@@ -52,6 +52,13 @@ def test_a_search_waits_for_no_library_that_it_does_not_use():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
+@pytest.mark.parametrize("command", ["try nowhere", "search nowhere x", "pretrain nowhere --steps 1 --to x"])
+def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
+    program = f"import sys; from dr_lib.__main__ import main; print(main({command.split()}), 'torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "1 False\n" and ended.stderr.startswith("error: collection: unknown collection 'nowhere'")
+
+
 MISTAKES = {
     "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
     "frob": "error: argument COMMAND: invalid choice: 'frob'",
