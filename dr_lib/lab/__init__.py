@@ -4,7 +4,7 @@ from dr_lib.lab.base import BaseRecipe, Checkpoint, Shape, TextSource, build_bas
 from dr_lib.lab.batch import run_notebooks
 from dr_lib.lab.cluster import Cluster
 from dr_lib.lab.ledger import SCALES, Plan, answer, ledger, ledger_lines, of_older_recipe, plan, plan_lines, recipe_length
-from dr_lib.lab.own_corpus import Compared, GeneratedQueries, generate_queries
+from dr_lib.lab.own_corpus import Compared, GeneratedQueries, fitting, generate_queries
 from dr_lib.lab.pipeline import Pipeline
 from dr_lib.lab.recipe import (
     AuxiliarySettings,
