@@ -1,6 +1,7 @@
 """Folders in BEIR layout become collections, and back: order, defaults, digests, the cache."""
 
 import gzip
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -166,15 +167,31 @@ def test_a_name_under_dr_data_is_found(beir_folder, cache, monkeypatch):
     assert collections.load("wings", cache=cache).name == "wings"
 
 
-def test_an_altered_cache_file_is_refused(beir_folder, cache):
+DAMAGES = {
+    "gone": None,
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"\0",
+    "one bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_store_of_texts_is_named_with_the_way_out_and_never_read(beir_folder, cache, how):
     folder = beir_folder()
-    collection = collections.load(folder, cache=cache)
-    path = collection.folder / "queries.arrow"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"queries\.arrow: .* was altered since it was written.*Remove"):
-        collections.load(folder, cache=cache)
+    stored, digest = (one := collections.load(folder, cache=cache)).folder, one.digest
+    files = sorted(path for path in stored.iterdir() if path.is_file())
+    assert {"collection.json", "manifest.json", "passages.arrow", "queries.arrow"} < {path.name for path in files}
+    for path in files:
+        sound = path.read_bytes()
+        path.unlink() if how == "gone" else path.write_bytes(DAMAGES[how](sound))
+        with pytest.raises(InputError, match=f"{stored.name}.*(Remove|remove)") as error:
+            collections.load(folder, cache=cache)
+        assert path.name in str(error.value)
+        path.write_bytes(sound)
+    shutil.rmtree(stored)
+    assert collections.load(folder, cache=cache).digest == digest  # removed as the error says, it is made again
 
 
 def test_packed_judgements_are_read(beir_folder, cache):

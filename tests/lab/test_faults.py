@@ -182,6 +182,26 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
     counted("damaged files of stages: not needed any more", harmless)
 
 
+def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(recipes, tmp_path, counted):
+    """Materials included: questions, continuations, generators, word weights, labels that were guessed."""
+    rng, root, named = random.Random(1), tmp_path / "stages", 0
+    for recipe in recipes.values():
+        lab.execute(lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
+    for stage in {one.kind: one for recipe in recipes.values() for one in Pipeline(recipe).evaluation.walk()}.values():
+        for path in sorted(path for path in (root / stage.name).rglob("*") if path.is_file()):
+            sound = path.read_bytes()
+            for content in damages(path, rng).values():
+                if content == sound:
+                    continue
+                path.unlink() if content is None else path.write_bytes(content)
+                with pytest.raises(InputError, match=stage.name):
+                    Cache(root, announce=str).get(stage)
+                path.write_bytes(sound)
+                named += 1
+        assert Cache(root, announce=str).get(stage) == root / stage.name
+    counted("damaged files of stages: named with the way out", named)
+
+
 def test_a_full_disk_ends_in_one_line_wherever_it_happens(recipes, tmp_path, without_times, counted):
     """Files may not grow over a limit, which fails as a full disk does: in any write, at any place."""
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
