@@ -133,7 +133,7 @@ def test_every_mask_is_a_row_with_its_target_and_a_missed_one_has_its_profile(ru
     assert line.endswith("not met")
 
 
-def test_a_built_book_is_a_row(run, tmp_path, monkeypatch):
+def test_a_built_book_is_a_row(run, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(FOLDER))
     script = importlib.import_module("bench_whole")
     monkeypatch.setattr(script, "project_root", lambda: tmp_path)
@@ -149,8 +149,26 @@ def test_a_built_book_is_a_row(run, tmp_path, monkeypatch):
     run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
     (row,) = (row for row in json.loads((tmp_path / "speed.json").read_text())["rows"] if "all notebooks" in row["what"])
     assert row["by_median"] == 0.5  # 600 of the 1,200 seconds of two cores
+    assert "300.0 s" not in capsys.readouterr().out
+    monkeypatch.setattr(script, "LIMIT_NOTEBOOK", 0.4)
+    run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
+    printed = capsys.readouterr().out
+    assert "300.0 s  simlm/one.ipynb" in printed and "300.0 s  simlm/two.ipynb" in printed  # missed: which of them take so long
     place.unlink()
-    assert script.built() is None
+    assert script.built() == {}
+
+
+def test_every_row_of_the_import_has_target_bound_and_verdict_and_a_missed_one_its_profile(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    script = importlib.import_module("bench_whole")
+    seconds = {script.IMPORTS[script.OURS]: 8.0, script.IMPORTS[script.LIBRARIES]: 4.0, script.NAMED: 6.0}
+    monkeypatch.setattr(script, "seconds_of", lambda *given, **options: seconds[given[-1]])
+    monkeypatch.setattr(script, "print_imports", lambda: print("the slowest imports"))
+    run("bench_whole", "--notebook= --repeats 1 --save {folder}/speed.json")
+    assert "the slowest imports" in capsys.readouterr().out
+    run("speed_targets", str(tmp_path / "speed.json"))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("import dr_lib.lab"))
+    assert line.split()[2:] == ["1.50", "2.00", "2.00", "1.500", "not", "met"]
 
 
 def test_methods_script_can_be_read(monkeypatch):
