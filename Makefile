@@ -98,9 +98,10 @@ lock: setup
 	$(VENV)/lock/bin/uv "$$@" --no-deps $(VENV)/lock/models.txt --output-file requirements-models.lock
 	$(MAKE) --no-print-directory environment.yml
 
-# The conda twin of the lock: the same versions, faiss with GPU code from conda.
+# The conda twin of the lock: the same versions, but faiss with its GPU code.
 environment.yml: requirements.lock Makefile
 	@{ echo "# The project for conda users. Made from requirements.lock by \`make lock\`: same versions, faiss-gpu from conda."; \
+	  echo "# faiss-gpu: Linux on x86-64 only. faiss's guide names these channels; this set of versions was never solved or installed here."; \
 	  echo "name: dense-retrieval-book"; \
 	  echo "channels: [pytorch, nvidia, conda-forge]"; \
 	  echo "dependencies:"; \
