@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 
 from dr_lib.materials import count_ngrams, write_importances
 from dr_lib.materials.ngrams import BUCKET
@@ -83,9 +84,9 @@ class Cost(NamedTuple):
 
 
 def own_memory() -> int:
-    """Bytes of this process that are no pages of files (those the system can take back)."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+    """Bytes of this process; under Linux without pages of files, which the system can take back."""
+    memory = psutil.Process().memory_info()
+    return memory.rss - getattr(memory, "shared", 0)
 
 
 def cost_of(step: Callable[[], object]) -> Cost:

@@ -24,6 +24,7 @@ from typing import Any
 import datasets
 import faiss
 import numpy as np
+import psutil
 import torch
 from bench_ngrams import folder_size
 
@@ -225,7 +226,7 @@ def main() -> None:
     found: dict[str, Any] = {"steps": measure_steps(drawn.passages, drawn.queries("train")["text"][:])}
     found["search"] = measure_search(chosen.sizes, chosen.hidden, chosen.seconds)
     found["limits"] = limits(found["search"], chosen.memory, chosen.patience)
-    facts = {"cpu": machine.machine_facts()["cpu"], "load": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d")}
+    facts = {"cpu": machine.machine_facts()["cpu"], "load": round(psutil.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d")}
     settings = {name: value for name, value in vars(chosen).items() if name != "save"}
     settings["memory in gigabytes"] = chosen.memory / 1e9
     found["billion"] = {"bytes": 4e9 * chosen.hidden, "bytes at 768": 4e9 * 768}

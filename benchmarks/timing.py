@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 
 from dr_lib.files import write_json
@@ -155,7 +156,7 @@ def keep(
     row |= {} if least is None else {"at_least": least / timings[peer].median}
     seconds = {name: found._asdict() for name, found in timings.items()}
     host = {name: fact for name, fact in machine.machine_facts().items() if name != "gpus"}
-    facts = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1), "commit": commit()}
+    facts = {"date": time.strftime("%Y-%m-%d"), "load": round(psutil.getloadavg()[0], 1), "commit": commit()}
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [other for other in rows if other["what"] != what] + [row | {"seconds": seconds} | facts]
     write_json(path, {"machine": host, "threads": torch.get_num_threads(), "rows": rows})
