@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from dr_lib import lab
+from dr_lib.collections import made_dialogues
 from dr_lib.errors import InputError
 from dr_lib.lab import Pipeline, Recipe, Record
 from dr_lib.stages import Cache
@@ -28,7 +29,7 @@ from dr_lib.stages import Cache
 resource = pytest.importorskip("resource", reason="needs Unix")
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("DR_KILLS", "200"))  # of the four recipes together
+KILLS = int(os.environ.get("DR_KILLS", "200"))  # of all recipes together
 
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -67,27 +68,65 @@ class Child:
             self.pool.shutdown()
 
 
+RECIPES = (
+    "distilled",
+    "texts written",
+    "labels guessed",
+    "checks",
+    "pairs generated",
+    "late interaction",
+    "dialogues",
+    "sentences",
+)
+
+
 @pytest.fixture
-def recipes(tiny_recipe) -> dict[str, Recipe]:
-    """Together nearly every stage: both retrievers, re-ranker, teacher, distillation; both writers, generator, pairs."""
+def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
+    """Together nearly every stage: both retrievers, re-rankers, teacher, distillation; writers, generator, pairs, evaluations."""
     labels = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
-    pair = tiny_recipe.with_(objective="pair", objective__batch_pairs=4, auxiliary__pseudo_labels=labels)
-    return {
+    pairs = {"objective__batch_pairs": 4, "final": "retriever1"}
+    talk = str(made_dialogues(lab.open_sample(tiny_recipe.collection), words=4))
+    sentences = tmp_path / "sentences"
+    sentences.mkdir()
+    for split, rows in (("train", 48), ("dev", 20)):
+        lines = [f"x\t{row % 2}\t\tthe {('decoder', 'vector')[row % 2]} passages" for row in range(rows)]
+        (sentences / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    made = {
         "distilled": tiny_recipe.with_(final="distilled", dropout=0.1),
         "texts written": tiny_recipe.with_(objective="master", final="retriever1"),
-        "labels guessed": pair.with_(final="retriever1"),
+        "labels guessed": tiny_recipe.with_(objective="pair", auxiliary__pseudo_labels=labels, **pairs),
         "checks": tiny_recipe.with_(objective="cdmae", final="distilled", evaluation__kind="checks"),
+        "pairs generated": tiny_recipe.with_(
+            objective="paq", auxiliary__paq_pairs={"per_passage": 3, "filter": "none", "depth": 4}, **pairs
+        ),
+        "late interaction": tiny_recipe.with_(
+            objective="reddit", reranking__by="late_interaction", **pairs | {"final": "distilled"}
+        ),
+        "dialogues": tiny_recipe.with_(
+            objective="reddit",
+            final="reranker",
+            auxiliary__reddit_pairs__file=talk,
+            auxiliary__cross_encoder__length=40,
+            evaluation__kind="dialogue",
+            evaluation__dialogue={"folder": talk, "context_length": 24},
+        ),
+        "sentences": tiny_recipe.with_(
+            evaluation__kind="nlu",
+            evaluation__nlu={"task": "cola", "folder": str(sentences), "epochs": 2, "batch_rows": 8, "length": 16},
+        ),
     }
+    assert made.keys() == {*RECIPES}
+    return made
 
 
-@pytest.mark.parametrize("name", ["distilled", "texts written", "labels guessed", "checks"])
+@pytest.mark.parametrize("name", RECIPES)
 def test_what_is_killed_at_random_ends_as_if_it_had_not_been(recipes, tmp_path, name, without_times, counted):
     recipe, rng = recipes[name], random.Random(name)
     started = time.perf_counter()
     whole = without_times(Child(recipe, tmp_path / "whole").record())
     longest = time.perf_counter() - started
     kills = runs = 0
-    while kills < KILLS // len(recipes):
+    while kills < max(1, KILLS // len(recipes)):
         root, patience, runs = tmp_path / f"stages{runs}", 0.0, runs + 1
         # Late enough that a part of the way is made; ever later, so that the longest stage without a checkpoint ends.
         while (child := Child(recipe, root)).killed_after(rng.uniform(0, longest / 3) + patience):
