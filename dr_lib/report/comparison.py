@@ -18,7 +18,7 @@ from dr_lib.places import notebook_of, project_root
 from dr_lib.report import measured, tables
 from dr_lib.report.figures import Series, intervals, slopes
 from dr_lib.report.measured import Pair, Runs, presentable
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, minus, named, named_in, per_cent, spell_data
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, named, named_in, per_cent, spell, spell_data
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -62,7 +62,8 @@ class Comparison:
     ):
         self.study, self.measure, self.paper_measure = study, measure, paper_measure or measure
         self.paper = {label: float(cell) for label, cell in (paper or {}).items() if isinstance(cell, int | float)}
-        self.recorded = measured.recorded(study) if records is None else records
+        kept = measured.recorded(study) if records is None else records
+        self.recorded = {label: kept[label] for label in live if label in kept} | dict(kept)  # in the order of the page
         self.live, self._built = presentable(live), {} if presentable(live) else live
         self.runs = self.recorded or self.live
         self._sources = {name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs}
@@ -85,9 +86,9 @@ class Comparison:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
-            best = max((one.mean for one in means.values()), default=None) if len(means) > 1 else None
+            best = max((round(one.mean, 1) for one in means.values()), default=None) if len(means) > 1 else None
             cells = (means.get(label) for label in labels)
-            columns[name + self._ours] = [interval_cell(one, best=one is not None and one.mean == best) for one in cells]
+            columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == best) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
@@ -153,8 +154,9 @@ class Comparison:
         if any({*pair} <= {*self.paper} for pair in pairs):
             printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
             columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
-        if self.runs:
-            found, least = (judge(pairs, self.runs, self.measure) for judge in (measured.differences, measured.detectable))
+        found = measured.differences(pairs, self.runs, self.measure)
+        if found:
+            least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
@@ -163,12 +165,14 @@ class Comparison:
                 columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs]
-            if any(len(own) == 1 and measured.trained_in(own[0].recipe) for pair in found for own in map(self.runs.get, pair)):
-                caption += " One seed: these intervals do not include how far another training would differ."
+            trained = [own for pair in found for own in map(self.runs.get, pair) if measured.trained_in(own[0].recipe)]
+            if alone := [own for own in trained if len(own) == 1]:
+                which = "One seed: these intervals do" if len(alone) == len(trained) else "Of a row with one seed an interval does"
+                caption += f" {which} not include how far another training would differ."
         if len(columns) == 1:
             return NOTHING
-        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if self.runs else "Points."
-        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if self.runs else ""
+        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if found else "Points."
+        data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if found else ""
         return tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
 
     def differences_figure(self, reference: str, labels: Sequence[str]) -> HTML:
@@ -198,12 +202,15 @@ class Comparison:
         """
         live = None if self.recorded else [record for own in self.runs.values() for record in own]
         rows: list[list[Cell]] = []
+        units: set[str] = set()
         for claim in claims:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
             statement = Markup(f'{html.escape(per_cent(claim.statement))} <small class="claim-id">{html.escape(claim.id)}</small>')
             said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
-            pairs = Markup("<br>".join(_pair(pair, said(pair.state)) for pair in found.pairs)) if found.pairs else None
+            units |= {unit_of(pair.measure)[1] for pair in found.pairs}
+            listed = "<br>".join(_pair(pair, said(pair.state), self.measure) for pair in found.pairs)
+            pairs = Markup(listed) if listed else None
             source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
             data = f"Measured{source}: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
@@ -211,7 +218,8 @@ class Comparison:
             note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, note or None])
         about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
-        return tables.table(["claim of the paper", "verdict", "pairs, in points", "in words"], rows, caption=about)
+        heading = "pairs, in points" if units <= {"points"} else "pairs"
+        return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)
 
 
 def _setting(record: Record) -> tuple[object, ...]:
@@ -219,13 +227,20 @@ def _setting(record: Record) -> tuple[object, ...]:
     return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
 
 
-def _pair(pair: PairResult, state: str) -> str:
-    """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``."""
+def _pair(pair: PairResult, state: str, measure: str) -> str:
+    """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``.
+
+    Another measure than the page's is named. The number of a range has no sign, and one without a spread no interval.
+    """
     times, unit = unit_of(pair.measure)
-    mean, low, high = (f"{times * value:+.1f}" for value in (pair.interval.mean, pair.interval.low, pair.interval.high))
+    end = 100.0 if times == 100 else float("inf")
+    values = [times * value for value in (pair.interval.mean, pair.interval.low, pair.interval.high)]
+    signed = not pair.relation.startswith("within")
+    amount = spell(Interval(*(min(max(value, -end), end) for value in values)), sign=signed)
+    amount = amount if values[1] < values[2] else amount.partition(" [")[0]
+    what = f" {unit}" if times == 1 else f" of {pair.measure}" if pair.measure != measure else ""
     said = html.escape(f"{named(pair.better)} {pair.relation} {named(pair.worse)}")
-    amount = f" {unit}" if times == 1 else ""
-    return f'<span class="pair">{said}: {minus(f"{mean} [{low}, {high}]")}{amount}, {html.escape(state)}</span>'
+    return f'<span class="pair">{said}: {amount}{html.escape(what)}, {html.escape(state)}</span>'
 
 
 def notice(
@@ -302,7 +317,8 @@ def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
     if not recipes:
         return "Nothing is trained: a few minutes on two processor cores."
     each = [seconds for one in recipes if one and (seconds := measured.usual_seconds(one))]
-    rest = f"How long {'the others' if each else 'they'} take is not known: no record is of their method and last stage."
+    reason = ": no record is of their method and last stage" if all(recipes) else ""  # of a name alone nobody knows
+    rest = f"How long {'the others' if each else 'they'} take is not known{reason}."
     if not each:
         return rest
     least, most = spell_seconds(min(each)), spell_seconds(max(each))
@@ -360,7 +376,8 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 def _links(records: Sequence[Record]) -> Cell:
     """A link to the record of each seed."""
-    links = [link(f"seed {record.seed}", f"{RECORDS}/{record.scale}/{record.file_name}").html for record in records]
+    files = {f"seed\N{NO-BREAK SPACE}{record.seed}": f"{RECORDS}/{record.scale}/{record.file_name}" for record in records}
+    links = [link(seed, file).html for seed, file in files.items()]
     return Markup(", ".join(links)) if links else None
 
 

@@ -33,6 +33,9 @@ FAMILIES = {
     "not pre-trained": "none nopretraining bertbase bert bm25",
 }
 """Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""
+PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
+PARTS |= {"dor": "questions", "gor": "continuations"}
+"""What a figure calls the parts of MASTER's loss."""
 WIDTH = 5.4
 """Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
 PANELS_A_ROW = 2
@@ -179,7 +182,7 @@ def intervals(
                 axes.vlines(np.zeros(len(labels)), at - 0.3, at + 0.18, palette.text, linewidth=0.8)
             axes.set(title=one.name, xlabel=one.unit, ylim=(-0.4, len(labels) - 0.1), yticks=[])
             axes.spines["left"].set_visible(False)
-            axes.locator_params(axis="x", nbins=8 // len(filled))
+            axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
             first = next(panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit)
             if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
                 axes.sharex(first)
@@ -208,7 +211,8 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
         labels: the configurations; those that one source lacks are left out, and of fewer than two there is no figure.
     """
     shared = [label for label in labels if label in first.points and label in second.points]
-    sides = [sorted(shared, key=lambda label: one.points[label].mean) for one in (first, second)]
+    places = {label: [round(one.points[label].mean, 1) for one in (first, second)] for label in shared}
+    sides = [sorted(shared, key=lambda label: places[label][::step]) for step in (1, -1)]  # equal values do not change places
     if len(shared) < 2:
         return HTML("")
 
@@ -309,8 +313,9 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
         for empty in places[len(panels) :]:
             empty.set_visible(False)
         lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
-        words = [name.removesuffix(f"_{ending}").replace("_", " ") if name != ending else ending for name in kinds]
-        figure.legend(lines, words, loc="outside lower center", ncols=3)
+        parts = [name.removesuffix(f"_{ending}") if name != ending else ending for name in kinds]
+        words = [PARTS.get(part, part.replace("_", " ")) for part in parts]
+        figure.legend(lines, words, loc="outside lower center", ncols=2 if max(map(len, words)) > 18 else 3)
         figure.supylabel(unit, fontsize=12)
         return figure
 

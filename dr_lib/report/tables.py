@@ -149,18 +149,22 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
 def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries, laptop scale``.
 
-    Runs on different data are named one after the other; without any run the text is empty. Bytes and milliseconds are
-    measured so many times, for no query.
+    Runs on different data are named one after the other, those on different queries of one collection together; without any
+    run the text is empty. Bytes and milliseconds are measured so many times, for no query.
     """
-    told = []
+    counts: dict[tuple[str, str, str], list[int]] = {}
     for record in (record for own in runs.values() for record in own):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        count = len(record.query_ids)
-        of_no_query = all(unit_of(name)[1] in ("GB", "ms") for name in record.means)
-        things = ("value", "values") if of_no_query else ("query", "queries")
-        told.append(f"{data_named(collection['name'])}, {size}{count:,} {things[count != 1]}, {record.scale} scale")
-    return "; ".join(dict.fromkeys(told))
+        thing = "value" if all(unit_of(name)[1] in ("GB", "ms") for name in record.means) else "query"
+        counts.setdefault((f"{data_named(collection['name'])}, {size}", thing, record.scale), []).append(len(record.query_ids))
+    told = []
+    for (where, thing, scale), numbers in counts.items():
+        least, most = min(numbers), max(numbers)
+        number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        things = thing if most == 1 else {"value": "values", "query": "queries"}[thing]
+        told.append(f"{where}{number} {things}, {scale} scale")
+    return "; ".join(told)
 
 
 def interval_cell(interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False) -> Cell:

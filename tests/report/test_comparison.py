@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from dr_lib.evaluation import load_paper
+from dr_lib.evaluation import Interval, PairResult, load_paper
 from dr_lib.lab import answer, recipe_at
 from dr_lib.places import notebook_of
 from dr_lib.report import Comparison, comparison, measured
@@ -44,7 +44,7 @@ def test_columns_that_have_nothing_to_show_are_left_out(runs):
     assert columns(compared(runs).table(["ahead"], "x").data) == ["configuration", "live"]
     both = compared(runs, {"ahead": 1.0}, runs).table(["ahead"], "x").data
     assert columns(both) == ["configuration", "paper", "recorded", "record", "live"]
-    assert '<a href="../../book/records/laptop/ahead.json">seed 0</a>' in both
+    assert '<a href="../../book/records/laptop/ahead.json">seed\N{NO-BREAK SPACE}0</a>' in both
     assert "Recorded: tiny, 1,200 passages, 60 queries, laptop scale." in both and "Live: tiny" in both
 
 
@@ -178,7 +178,7 @@ def test_a_row_costs_what_its_own_method_steps_and_seeds_take(timed):
     html = comparison.notice("simlm/table08", {}, {}, rows, seeds=3).data
     assert "a run takes 90 min. Together 4.5 h at most for 3 runs" in html
     assert "How long the others take is not known" in html  # of SimLM there are records of another length alone
-    assert "How long they take is not known" in comparison.notice("simlm/table08", {}, {}, ["a"]).data
+    assert "How long they take is not known." in comparison.notice("simlm/table08", {}, {}, ["a"]).data  # by its name alone
 
 
 def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs, timed):
@@ -195,6 +195,35 @@ def test_differences_of_one_seed_say_that_no_other_training_is_covered(record):
         assert ("One seed: these intervals" in compared({}, records=own).differences([("a", "b")], "x").data) is said
     given = {label: [record(label, values, recipe={"retriever": label})] for label, values in (("a", [1, 0]), ("b", [0, 0]))}
     assert "One seed" not in compared({}, records=given).differences([("a", "b")], "x").data
+
+
+def test_where_only_some_rows_have_one_seed_the_caption_says_so_of_these(record):
+    own = {"a": [record("a", [1, 0], seed=seed) for seed in (0, 1)], "b": [record("b", [0, 0])]}
+    html = compared({}, records=own).differences([("a", "b")], "x").data
+    assert "Of a row with one seed an interval does not include" in html and "One seed: these" not in html
+
+
+def test_columns_of_differences_that_nothing_fills_are_left_out(runs):
+    known = compared({}, {"ahead": 39.0, "missing": 36.0}, records=runs)
+    html = known.differences([("ahead", "missing")], "x", tests=True).data
+    assert columns(html) == ["difference", "paper"] and "Recorded" not in html
+
+
+def test_records_are_shown_in_the_order_of_the_page(runs):
+    turned = dict(reversed(runs.items()))
+    assert [*compared(turned, records=runs).recorded] == [*turned]
+
+
+def test_a_pair_has_its_own_unit_and_names_another_measure_than_the_pages():
+    def said(measure, *values, relation="over"):
+        pair = PairResult("a", "b", measure, Interval(*values), 0.01, 0.0, "held", relation)
+        return comparison._pair(pair, "held", "MRR@10")
+
+    assert "a over b: +1.0 [+0.5, +2.0], held" in said("MRR@10", 0.01, 0.005, 0.02)
+    assert "+1.0 [+0.5, +2.0] of R@5, held" in said("R@5", 0.01, 0.005, 0.02)
+    assert "within b: 51.0 [50.0, 52.0], held" in said("MRR@10", 0.51, 0.5, 0.52, relation="within")
+    assert "+187.8 GB, held" in said("gigabytes", 187.8, 187.8, 187.8), "arithmetic has no spread"
+    assert "+0.0 [\N{MINUS SIGN}100.0, +100.0], held" in said("MRR@10", -0.0001, -2.2, 2.3), "a difference of shares ends at 100"
 
 
 def test_a_card_says_what_the_nearest_records_are(runs, monkeypatch):

@@ -110,6 +110,21 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     assert slopes(*sides, ["a", "unknown"]).data == ""
 
 
+def test_values_that_look_equal_do_not_change_places(drawn):
+    sides = (
+        Series("paper", "paper", points(a=37.9, b=38.8, c=38.8), "%"),
+        Series("r", "recorded", points(a=43.52, b=43.48, c=43.0), "%"),
+    )
+    slopes(*sides, ["a", "b", "c"])
+    assert [tuple(line.get_ydata()) for line in drawn[0].axes[0].lines] == [(0, 1), (2, 2), (1, 0)]
+
+
+def test_parts_of_a_loss_have_names_in_words(drawn, record):
+    curve = {"step": [1, 2], "loss": [2.0, 1.0], "mkp_loss": [1.0, 0.5], "encoder_loss": [1.0, 0.5]}
+    training_curves({"a": [record("a", [1.0], training={"pretrained": {"curve": curve}})]}, ending="loss", unit="x")
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["encoder", "masked keywords"]
+
+
 def test_a_figure_without_points_is_nothing():
     assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
 

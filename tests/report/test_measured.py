@@ -68,9 +68,11 @@ def test_smoke_runs_are_not_presentable(record):
     assert list(presentable(runs)) == ["b"]
 
 
-def test_data_are_named_once(runs):
+def test_data_are_named_once(runs, record):
     assert spell_data(runs) == "tiny, 1,200 passages, 60 queries, laptop scale"
     assert spell_data({}) == ""
+    parts = {"": [record("a", [1.0] * 3), record("b", [1.0] * 5), record("c", [1.0] * 4)]}
+    assert spell_data(parts) == "tiny, 1,200 passages, 3 to 5 queries, laptop scale"
 
 
 def test_sizes_and_times_are_of_no_query(record):
