@@ -193,7 +193,7 @@ def gather(tensor: Tensor) -> Tensor:
     Returns:
         `[processes * rows, ...]`, with gradient where `tensor` has one.
 
-    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM's and coCondenser's codes gather without gradient
+    Paper and code: DPR-PAQ (section 3.3) and PAIR gather so. SimLM and coCondenser gather without gradient
     and multiply the loss by the number of processes, which gives the same; without that factor the gradient shrinks.
     """
     if processes() == 1:

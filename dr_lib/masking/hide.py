@@ -32,7 +32,7 @@ def hide(
         generator: on the batch's device; unused with `"mask"`.
         policy: `"mask"` writes [MASK] everywhere (SimLM's script); `"80_10_10"` writes [MASK] with probability 0.8, a
             random id with 0.1, and leaves the piece with 0.1 (BERT, RetroMAE, Condenser, MASTER, CDMAE).
-        special_ids: ids that a random replacement never takes. The collators of the released codes draw from the whole
+        special_ids: ids that a random replacement never takes. The collators of the released code draw from the whole
             vocabulary, which an empty list reproduces.
 
     Returns:

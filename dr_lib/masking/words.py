@@ -1,7 +1,7 @@
 """Masks that choose by chance: of pieces, of whole words, one that holds another, its complement, one for each row.
 
 SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each piece with a
-probability. Their codes count differently: `budget`. Page: ideas/masking.
+probability. Their code counts differently: `budget`. Page: ideas/masking.
 """
 
 from typing import Literal
@@ -72,7 +72,7 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     Words are taken in random order until `max(1, round(rate x pieces))` pieces are hidden. A word that would overshoot
     is skipped and a later, shorter one may be taken, so the count is never above the budget, and below it only where
     nothing more fits: a passage whose every word is longer than the budget keeps an empty mask, as in the released
-    codes.
+    code.
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
@@ -83,7 +83,7 @@ def whole_word(batch: TokenBatch, rate: float, generator: torch.Generator, *, bu
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones.
 
-    Paper and code: all codes cap the budget at 512 pieces, which only longer passages could notice; here is no cap.
+    Paper and code: every released code caps the budget at 512 pieces, which only longer passages could notice; here is no cap.
 
     Example:
         >>> import torch

@@ -38,7 +38,7 @@ class MaskedSettings(Settings):
     """Parameters of every method that hides tokens.
 
     Attributes:
-        mask_unknown: treat [UNK] as a word like any other. Without it (as the released codes) it counts as a special
+        mask_unknown: treat [UNK] as a word like any other. Without it (as in the released code) it counts as a special
             token: it is not among the tokens that a rate refers to, never hidden, and never predicted.
     """
 

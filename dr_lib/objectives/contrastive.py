@@ -34,7 +34,7 @@ class ContrastiveSettings(Settings):
         chunk: texts encoded at a time, for batches that do not fit in memory (`models.encode_in_chunks`); None encodes
             all at once.
         mask_positives: copies of a query's positive, and its other known positives, are no negatives of it; False takes
-            them for negatives, as the released codes do.
+            them for negatives, as the released code does.
         separate: two encoders that start equal, one for queries and one for passages (DPR-PAQ for BERT; PAIR Table 3,
             "w/o SP"); None has one for both. Fine-tuning must keep them apart, too.
     """

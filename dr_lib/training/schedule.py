@@ -1,7 +1,7 @@
 """The numbers of one training run: its settings, and rate, sharpness and seeds as exact functions of the step; at the end the
 settings of each training of a pipeline, with SimLM's values as defaults (Tables 11 and 13).
 
-The defaults follow the common ground of the released codes (linear warm-up and decay, AdamW, clipping at 1). As
+The defaults follow the common ground of the released code (linear warm-up and decay, AdamW, clipping at 1). As
 everything here is a function of the step, a resumed run needs no saved state. Book: practice/gpu says which settings
 to change first.
 """
@@ -236,7 +236,7 @@ class Finetuning(Training):
         positive: which of its positives a query trains with: another one each epoch (SimLM), or always the first, which
             is the annotated one (DPR for NQ).
         mask_positives: a passage that is relevant for a query is no negative of it where another query brings it;
-            the released codes contrast the two all the same.
+            the released code contrasts the two all the same.
         normalise: compare unit vectors (cosine) instead of raw inner products.
         blocks: which terms the denominator has, see `losses.contrastive`.
         shared: one encoder for queries and passages, or two that start equal.
