@@ -70,11 +70,11 @@ def run_notebooks(
         InputError: no notebook found, no such scale, a parameter that none of them has, or a collection that cannot be opened.
     """
     notebooks, settings, parameters = find_notebooks(sources), places.find_scale(scale), dict(parameters or {})
-    check_parameters(notebooks, parameters)
+    values = read_yaml(settings) | parameters
+    check_parameters(notebooks, values if settings.name != f"{scale}.yaml" else parameters)  # a file of one's own is checked too
     if isinstance(place := parameters.get("collection"), str):
         open_collection(place)  # what is wrong with it is known now, not after a kernel has started for each notebook
     target = to or places.project_root() / "_build" / "executed"
-    values = read_yaml(settings) | parameters
     inputs = inputs_digest(values, threads)
     started, states = time.perf_counter(), Counter()
     under_way: set[BaseProcess] = set()

@@ -205,6 +205,9 @@ def test_a_parameter_that_no_notebook_has_is_refused(project):
     write_notebook(project / "notebooks" / "one.ipynb", [])
     with pytest.raises(InputError, match=r"no notebook has a parameter 'wrod'\. Known here: collection, minutes, scale, word"):
         batch.run_notebooks(scale="smoke", parameters={"wrod": "x"})
+    (project / "own.yaml").write_text("wrod: x\n")
+    with pytest.raises(InputError, match="no notebook has a parameter 'wrod'"):
+        batch.run_notebooks(scale=str(project / "own.yaml"))
 
 
 def test_a_file_that_is_no_notebook_is_named(project, capsys):
