@@ -45,8 +45,8 @@ FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"
 SEARCHED = os.environ.get("SEARCHED") or "pydocs"
 NAMES = {"none": "No pre-training", "mlm": "Masked LM", "autoencoder": "Auto-encoder", "simlm": "SimLM", "retromae": "RetroMAE"}
-"""Pre-training methods in the order of the page, and what it calls them. RetroMAE and MASTER have the highest means in
-notebooks/methods/equal_budgets, too close to order; RetroMAE is here because it needs nothing but passages."""
+"""Pre-training methods in the order of the page, and what it calls them. After the auto-encoder, RetroMAE and MASTER have the
+highest means in notebooks/methods/equal_budgets, too close to order; RetroMAE is here because it needs nothing but passages."""
 WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc",)
 """What the page includes when it is built; scripts are loaded when a reader asks."""

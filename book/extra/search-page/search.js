@@ -432,7 +432,7 @@ function offered({ judged, systems }, ask) {
       node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "question"),
         ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
       node("tbody", {}, ...rows.map(line))));
-  const drawn = "Test questions drawn at random, with the rank of the first relevant passage.";
+  const drawn = "Test questions drawn at random, with the rank of the first relevant passage; a dash where it is not among the first 1,000.";
   const flips = "Test questions on which the methods differ most, chosen for that.";
   return [table(judged.examples, drawn), ...(judged.flips.length ? [table(judged.flips, flips)] : [])];
 }
