@@ -27,6 +27,7 @@ from dr_lib.report.tables import (
     folded,
     interval_cell,
     leaning,
+    minus,
     named,
     named_in,
     per_cent,
