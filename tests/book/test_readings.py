@@ -18,6 +18,13 @@ SAID = {
             for row in ("SimLM / + mined negatives", "SimLM / BM25 negatives", "SimLM / + distillation", "Cross-encoder re-ranker")
         ]
     ],
+    "simlm/table08_replace_rates": [
+        [
+            f"simlm/table08; {row}; MRR@10"
+            for row in ("30% / 100%", "40% / 60%", "15% / 30%", "30% / 30%", "15% / 15%", "masked LM", "no pre-training")
+        ],
+        ["simlm/table08; 30% / 50%; MRR@10", "simlm/table08; 15% / 30%; MRR@10"],
+    ],
     "methods/pipeline": [
         [f"methods/pipeline-squad; {row}; MRR@10" for row in ("retriever 2", "retriever 1", "distilled", "re-ranker")],
         [f"methods/checks-squad; distilled; lists: {who} puts a positive first" for who in ("retriever 2", "teacher")],

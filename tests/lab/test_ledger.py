@@ -18,7 +18,8 @@ LEVELS = {"15% / 15%": 0.2, "15% / 30%": 0.2, "30% / 30%": 0.5, "30% / 50%": 0.5
 
 def made(study, label, level, *, measure="MRR@10", on="squad", stage="retriever1", seed=0, scale="laptop", **values) -> Record:
     """A record of 200 queries around a level."""
-    recipe = {"seed": seed, "label": label, "final": stage, "on": on}
+    common = {"base": "embedded", "objective": {"name": "mlm"}}
+    recipe = common | {"seed": seed, "label": label, "final": stage, "on": on}
     noise = np.random.default_rng([seed, len(label)]).normal(0, 0.02, 200)
     columns = {measure: level + noise} | values
     scores = Scores([f"q{number}" for number in range(200)], {name: np.float32(one) for name, one in columns.items()})
