@@ -217,7 +217,10 @@ class Comparison:
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, note or None])
-        about = "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs."
+        about = (
+            "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs. How far seeds"
+            " differ is taken from the rows of a claim, in a table above from all of its rows: so their intervals may differ."
+        )
         heading = "pairs, in points" if units <= {"points"} else "pairs"
         return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)
 
