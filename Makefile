@@ -57,10 +57,10 @@ test: setup
 test-faults: setup
 	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m faults
 
-# Nothing is written into the checkout outside _build/ and .cache/. The claims, which the pages show, are judged beside the
-# first notebooks: these wait for one of them to read the collection, and a core has nothing to do.
+# Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
+# notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do.
 book: setup
-	OMP_NUM_THREADS=1 $(PY) -m dr_lib ledger > /dev/null & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
+	OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then

@@ -1,6 +1,7 @@
 """Pages that are made from what is there: status, claims, data sheets, the base model, and what the first page shows.
 
     python book/_ext/generated_pages.py FOLDER      # `make book` does it
+    python book/_ext/generated_pages.py             # what of it takes long and needs no notebook, while these run
 
 Everything comes from records, from executed notebooks, from installed packages or from the plan of lessons; nothing is
 typed here. Pages: reference/status, reference/claims, reference/data, reference/base-model, teaching/routes.
@@ -9,6 +10,7 @@ typed here. Pages: reference/status, reference/claims, reference/data, reference
 import html
 import json
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -550,5 +552,15 @@ def base_page() -> str:
     )
 
 
+def work_ahead() -> None:
+    """Judge the claims and encode what the page that searches searches: `write_pages` finds both in the cache."""
+    ledger()
+    with tempfile.TemporaryDirectory() as folder:
+        write_search(Path(folder))
+
+
 if __name__ == "__main__":
-    print("\n".join(map(str, write_pages(Path(sys.argv[1])))))
+    if sys.argv[1:]:
+        print("\n".join(map(str, write_pages(Path(sys.argv[1])))))
+    else:
+        work_ahead()
