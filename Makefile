@@ -58,9 +58,9 @@ test-faults: setup
 	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m faults
 
 # Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
-# notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do.
+# notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.
 book: setup
-	OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
+	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then
