@@ -102,12 +102,15 @@ def run_notebooks(
 
 
 def find_notebooks(sources: Sequence[Path]) -> list[Path]:
-    """Notebooks named or found in folders, each once, in order."""
+    """Notebooks named or found in folders, each once, in order; those beside folders come before what is in the folders.
+
+    So the last ones to start are short, and no core waits long for another at the end.
+    """
     found: dict[Path, None] = {}
     for source in sources or [places.project_root() / "notebooks"]:
         if not source.exists():
             raise InputError("no such notebook or folder", where=source, fix="Check the path.")
-        inside = sorted(source.rglob("*.ipynb")) if source.is_dir() else [source]
+        inside = sorted(source.rglob("*.ipynb"), key=lambda path: (path.parent != source, path)) if source.is_dir() else [source]
         found |= dict.fromkeys(path.resolve() for path in inside if ".ipynb_checkpoints" not in path.parts)
     if not found:
         raise InputError("no notebook here", where=", ".join(map(str, sources)), fix="Name a notebook.")
