@@ -46,9 +46,15 @@ def skip_pydantic(app: Sphinx, what: str, name: str, thing: object, skip: bool, 
     return True if name == "model_config" else None
 
 
+def without_completions(app: Sphinx, what: str, name: str, *about: object) -> tuple[str, str] | None:
+    """Show `Recipe.with_` as it is written: its signature names all keys of a recipe, for notebooks to complete."""
+    return ("(**changes)", "Recipe") if name.endswith("Recipe.with_") else None
+
+
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect them; before napoleon, which works at priority 500."""
+    """Connect them; the first two before napoleon, which works at priority 500."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
+    app.connect("autodoc-process-signature", without_completions)
     app.connect("autodoc-skip-member", skip_pydantic)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,7 +5,8 @@ machine; a scale file (notebooks/scales) overrides what a smaller one needs. `po
 paths of this machine; files enter the keys of stages by their content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from dr_lib import objectives, places, training
 from dr_lib.errors import InputError
 from dr_lib.evaluation import DialogueSettings, NluSettings
 from dr_lib.files import json_digest, read_yaml
-from dr_lib.settings import Settings
+from dr_lib.settings import Settings, keys_at
 from dr_lib.tokens import Layout
 from dr_lib.training import CrossEncoderTraining, Distillation, Finetuning, GeneratorTraining
 
@@ -472,6 +473,19 @@ class Recipe(Settings):
     def digest(self) -> str:
         """SHA-256 (hex) of `portable`."""
         return json_digest(self.portable())
+
+
+def all_keys(*above: str) -> Iterator[str]:
+    """The keys that `Recipe.with_` takes (`finetuning__steps`), but for a method's parameters, which depend on the method."""
+    for name in keys_at(Recipe, [*above]):
+        yield "__".join([*above, name])
+        yield from all_keys(*above, name)
+
+
+# A notebook completes the names of these arguments, where `**changes` would give it none.
+_self, _changes = signature(Recipe.with_).parameters.values()
+_named = [Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in all_keys()]
+Recipe.with_.__signature__ = signature(Recipe.with_).replace(parameters=[_self, *_named, _changes])
 
 
 def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection: str | None = None) -> Recipe:

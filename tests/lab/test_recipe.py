@@ -1,9 +1,12 @@
 """Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps; scales."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 import yaml
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
 from pydantic import ValidationError
 
 from dr_lib import places
@@ -225,6 +228,25 @@ def test_nothing_given_is_the_scale_file_and_so_is_all_of_it(scale):
 def test_one_key_changes_alone():
     changed, plain = recipe_at("laptop", {"finetuning": {"steps": 5}, "final": "distilled"}), recipe_at("laptop")
     assert changed == plain.with_(finetuning__steps=5, final="distilled")
+
+
+def test_a_notebook_completes_the_keys_of_a_recipe():
+    shell = InteractiveShell(user_ns={"recipe": recipe_at("smoke")})
+
+    def completed(text: str) -> list[str]:
+        with provisionalcompleter():
+            return [one.text for one in shell.Completer.completions(text, len(text))]
+
+    assert completed("recipe.with_(finetuning__st") == ["finetuning__steps=", "finetuning__stop_at="]
+    assert "objective=" in completed("recipe.with_(ob")
+    for key in inspect.signature(Recipe().with_).parameters:
+        if key == "changes":
+            continue
+        part, (*above, last) = Recipe().model_dump(), key.split("__")
+        for name in above:
+            part = part.get(name) or {}
+        assert not part or last in part, key
+    assert Recipe().with_(finetuning__steps=7).finetuning.steps == 7, "and it takes them as before"
 
 
 def test_an_unknown_scale_names_the_known_ones():
