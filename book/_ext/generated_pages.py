@@ -335,9 +335,10 @@ def paper_cards(entries: Sequence[Entry]) -> str:
     words = f"{len(decided)} of {len(entries)} claims have a verdict: {by}. With one seed a verdict only leans; two seeds decide."
     turned = [entry for entry in decided if entry["leans"] == "reversed"]
     by_bm25 = [entry for entry in turned if all("BM25" in pair["worse"] for pair in entry["pairs"] if pair["state"] == "reversed")]
-    words += f" Of {len(turned)} claims that are reversed or lean that way, {len(by_bm25)} are so because of BM25 alone."
-    words += f" {sum(not entry['trained'] for entry in decided)} need no training: sizes, times and counts."
-    words += f" {sum(entry['older_recipe'] for entry in decided)} rest on an older, shorter recipe."
+    words += f" Of the {len(turned)} that are reversed or lean that way, BM25 alone decides {len(by_bm25)}."
+    words += f" Sizes, times and counts, which need no training, decide {sum(not entry['trained'] for entry in decided)}."
+    if older := sum(entry["older_recipe"] for entry in decided):
+        words += f" Records of an older, shorter recipe decide {older}."
     return (
         f'<div class="dr-papers">{"".join(cards)}</div><ul class="dr-legend">{legend}</ul>'
         f'<p class="dr-note">{words} <a href="reference/claims.html">Every claim with its verdict</a></p>'

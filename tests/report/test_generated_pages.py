@@ -60,8 +60,10 @@ def test_the_first_page_says_what_was_claimed_what_held_and_what_was_not_seen_at
     first = sum(one["paper"] == made[0]["paper"] for one in made)
     assert f'aria-label="1 held, 1 leaning reversed, {first - 2} not run"' in html and html.count('dr-paper"') == 5
     assert f'href="reference/claims.html?verdict=not%20run">{len(made) - 2} not run</a></li>' in html
-    assert "Of 1 claims that are reversed or lean that way, 1 are so because of BM25 alone. 1 need no training" in html
-    assert "1 rest on an older" in html
+    assert "Of the 1 that are reversed or lean that way, BM25 alone decides 1." in html
+    assert "Sizes, times and counts, which need no training, decide 1." in html
+    assert "Records of an older, shorter recipe decide 1." in html
+    assert "older" not in paper_cards([one | {"older_recipe": False} for one in made])
     assert f"2 of {len(made)} claims have a verdict: 1 by 1 seed, 1 by 2 seeds." in html
     made[1]["leans"] = "held in part"
     assert seen(made)["leaning held in part"] == 1 and not seen(made)["leaning held"]
