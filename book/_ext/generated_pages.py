@@ -44,6 +44,7 @@ from dr_lib.report import (
     scientific,
     table,
     title_of,
+    typographic,
     verdict_badge,
 )
 from dr_lib.report.tables import Cell, link, spell_data
@@ -239,8 +240,8 @@ def claims_page(entries: Sequence[Entry]) -> str:
     parts: list[str | HTML] = []
     for key in dict.fromkeys(entry["paper"] for entry in entries):
         name, own = short_name(key), [entry for entry in entries if entry["paper"] == key]
-        rows = [[per_cent(entry["statement"]), _source(entry), *_verdict(entry)] for entry in own]
-        columns = ["claim", "in the paper", "verdict", "records", "in words"]
+        rows = [[typographic(per_cent(entry["statement"])), _source(entry), *_verdict(entry)] for entry in own]
+        columns = ["claim", "in the paper", "verdict", "records", "comparison and result"]
         parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
     return _page(
         "All claims",
@@ -376,8 +377,8 @@ def _verdict(entry: Entry) -> list[Cell]:
         records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
-    note = " ".join(filter(None, [named_in(entry["note"], labels), lacks, entry["why"]]))
-    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, per_cent(note) or None]
+    note = " ".join(filter(None, [entry["why"], named_in(entry["note"], labels), lacks]))
+    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, typographic(per_cent(note)) or None]
 
 
 def short_name(key: str) -> str:

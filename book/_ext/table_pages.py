@@ -22,7 +22,7 @@ from predictions import QUESTIONS, judged, load_questions, prediction_html, spel
 from sphinx.application import Sphinx
 
 from dr_lib import places
-from dr_lib.report import NOT_YET, data_named, leaning, per_cent, verdict_badge
+from dr_lib.report import NOT_YET, data_named, leaning, per_cent, typographic, verdict_badge
 
 OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluation/traps")
 """Pages that teach by their code."""
@@ -53,6 +53,7 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
+        cells = _one_fold(cells)
         figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
@@ -99,6 +100,30 @@ def _fold_code(cells: Sequence[Cell]) -> None:
             *_tags(cell)
         }:
             _tags(cell).append("hide-input")
+
+
+def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
+    """Folded cells in a row as one, where all but the last show nothing."""
+    merged: list[Cell] = []
+    for cell in cells:
+        before = merged[-1] if merged else None
+        if before and _folded(before) and _folded(cell) and _silent(before):
+            merged[-1] = {**cell, "source": f"{_text(before)}\n\n\n{_text(cell)}"}
+        else:
+            merged.append(cell)
+    return merged
+
+
+def _folded(cell: Cell) -> bool:
+    """Code that is folded under the usual name."""
+    return cell["cell_type"] == "code" and "hide-input" in _tags(cell) and "mystnb" not in cell["metadata"]
+
+
+def _silent(cell: Cell) -> bool:
+    """Code that shows nothing on its page."""
+    errors = "remove-stderr" in _tags(cell)
+    shown = [one for one in cell.get("outputs", []) if not (errors and one.get("name") == "stderr")]
+    return "remove-output" in _tags(cell) or not shown
 
 
 def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
@@ -156,7 +181,7 @@ def _claim(entry: Entry, source: bool, paper: bool) -> str:
     leans = f" {html.escape(leaning(entry['leans']))}" if entry["state"] == "one seed" else ""
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
     about = f" <small>({html.escape(where)})</small>" if source or paper else ""
-    return f"<li>{html.escape(per_cent(entry['statement']))}{about} <span>{badge}{leans}</span></li>"
+    return f"<li>{html.escape(typographic(per_cent(entry['statement'])))}{about} <span>{badge}{leans}</span></li>"
 
 
 def links_html(page: str, paper: str | None, repository: str = "") -> str:

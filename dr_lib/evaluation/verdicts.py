@@ -48,6 +48,8 @@ STATES = get_args(State)
 Runs = Mapping[str, Sequence[Scores]]
 UNTRAINED = ("BM25", "BM25 (anserini)")
 """Rows that no training is behind: one run of them is all there is."""
+LISTED = 6
+"""Comparisons that a note names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def verdict(
     Example:
         >>> from dr_lib.evaluation import load_paper
         >>> verdict(load_paper("simlm").claim("simlm-no-zero-shot"), {}).note
-        '0 of 2 pairs run. Not run: SimLM, SimLM, no fine-tuning, BM25.'
+        'Not run: SimLM; SimLM, no fine-tuning; BM25 (2 of 2 comparisons).'
     """
     if claim.unanswerable:
         return Verdict(claim.id, "unanswerable", "unanswerable", note=claim.unanswerable)
@@ -207,9 +209,10 @@ def verdict(
     several = [np.var(own, ddof=1) for own in each if len(own) > 1] if seeds > 1 else []
     noise = float(np.sqrt(np.mean(several))) if several else None
     state: State = "one seed" if claim.trained and seeds == 1 else leans
-    note = f"One seed: {leans} so far. " if state == "one seed" else ""
+    note = f"By one seed alone the claim would be {leans}. " if state == "one seed" else ""
     if missing:
-        note += f"{len(pairs)} of {len(checks)} pairs run. Not run: {', '.join(missing)}. "
+        left = f"{len(checks) - len(pairs)} of {len(checks)} comparisons"
+        note += f"Not run: {_listed(missing)} ({left}). "
     return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (note + _note(pairs)).strip())
 
 
@@ -374,23 +377,26 @@ def _join(states: Sequence[State], whole: bool) -> State:
 
 
 def _note(pairs: Sequence[PairResult]) -> str:
-    """Which comparisons contradict the claim or are open, and what could have been detected."""
+    """Which comparisons contradict the claim or are inconclusive, and what these could have detected."""
     words = []
-    for state, verb in (("reversed", "the other way round"), ("inconclusive", "open")):
+    for state in ("reversed", "inconclusive"):
         named = [pair.said for pair in pairs if pair.state == state]
-        if named:
-            ordered = all(pair.relation == "over" for pair in pairs)
-            words.append(
-                f"{len(named)} of {len(pairs)} {'pairs' if ordered else 'statements'}"
-                f" {verb if ordered or state != 'reversed' else 'not so'}: {'; '.join(named)}."
-            )
-    if spreads := [pair.detectable for pair in pairs if pair.detectable > 0]:
+        if len(named) > LISTED:
+            words.append(f"{state.capitalize()}: {len(named)} of {len(pairs)} comparisons.")
+        elif named:
+            words.append(f"{state.capitalize()}: {'; '.join(named)}.")
+    if spreads := [pair.detectable for pair in pairs if pair.detectable > 0 and pair.state == "inconclusive"]:
         times, unit = unit_of(pairs[0].measure)
         ends = (times * least for least in (min(spreads), max(spreads)))
         bound = 100 if unit == "points" else math.inf  # a difference above it does not exist: none can be detected
         size = " to ".join(dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends))
-        words.append(f"Smallest difference detectable with power 0.8: {size} {unit}.")
+        words.append(f"Smallest difference detectable with a power of 80 %: {size} {unit}.")
     return " ".join(words)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a row; where one has a comma itself, semicolons part them."""
+    return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from dr_lib.report.tables import (
     spell,
     stop_words,
     table,
+    typographic,
     verdict_badge,
 )
 

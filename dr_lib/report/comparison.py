@@ -18,7 +18,19 @@ from dr_lib.places import notebook_of, project_root
 from dr_lib.report import measured, tables
 from dr_lib.report.figures import Series, intervals, slopes
 from dr_lib.report.measured import Pair, Runs, presentable
-from dr_lib.report.tables import Cell, Markup, folded, interval_cell, link, named, named_in, per_cent, spell, spell_data
+from dr_lib.report.tables import (
+    Cell,
+    Markup,
+    folded,
+    interval_cell,
+    link,
+    named,
+    named_in,
+    per_cent,
+    spell,
+    spell_data,
+    typographic,
+)
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
@@ -28,7 +40,7 @@ CONTROLS = "methods/controls"
 LISTED = 10
 """Missing rows that a card names; of more it gives the number."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
-NOT_YET = HTML('<p class="dr-note">What belongs here is not measured yet; the missing runs, named on this page, give the cost.</p>')
+NOT_YET = HTML('<p class="dr-note">This part is not measured yet; the page names the missing runs and their cost.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
 
 
@@ -206,7 +218,8 @@ class Comparison:
         for claim in claims:
             own = claim.answered_by and claim.answered_by.study == self.study
             found, records = answer(claim, live if own else None)
-            statement = Markup(f'{html.escape(per_cent(claim.statement))} <small class="claim-id">{html.escape(claim.id)}</small>')
+            told = html.escape(typographic(per_cent(claim.statement)))
+            statement = Markup(f'{told} <small class="claim-id">{html.escape(claim.id)}</small>')
             said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
             units |= {unit_of(pair.measure)[1] for pair in found.pairs}
             listed = "<br>".join(_pair(pair, said(pair.state), self.measure) for pair in found.pairs)
@@ -215,11 +228,12 @@ class Comparison:
             data = f"Measured{source}: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            note = " ".join(filter(None, [per_cent(named_in(found.note, labels)), data, lacks and f"Stand-in: {lacks}"]))
-            rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, note or None])
+            note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
+            rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, typographic(per_cent(note)) or None])
         about = (
-            "The paper's claims, judged by what was measured: 95 % intervals, Holm's correction over a claim's pairs. How far seeds"
-            " differ is taken from the rows of a claim, in a table above from all of its rows: so their intervals may differ."
+            "The paper's claims, judged by what was measured: 95 % intervals, with Holm's correction over the pairs of a claim. The"
+            " intervals may differ from those of a table above: here the rows of the claim show how far seeds differ, there all"
+            " rows do."
         )
         heading = "pairs, in points" if units <= {"points"} else "pairs"
         return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)
@@ -325,9 +339,9 @@ def _cost(recipes: Sequence[Mapping[str, Any] | None], seeds: int) -> str:
     if not each:
         return rest
     least, most = spell_seconds(min(each)), spell_seconds(max(each))
-    told = f"By the records (laptop scale) a run takes {least if least == most else f'{least} to {most}'}."
+    told = f"By the records (laptop scale), a run takes {least if least == most else f'{least} to {most}'}."
     if (runs := seeds * len(each)) > 1:
-        told += f" Together {spell_seconds(seeds * sum(each))} at most for {runs} runs: stages that they share are made once."
+        told += f" {runs} runs take {spell_seconds(seeds * sum(each))} at most; stages that they share run once."
     return told if len(each) == len(recipes) else f"{told} {rest}"
 
 

@@ -85,6 +85,16 @@ def soft(text: str) -> str:
     return html.escape(LONG_WORD.sub(lambda word: JOINT.sub("\0", word[0]), text)).replace("\0", "<wbr>")
 
 
+def typographic(text: str) -> str:
+    """A text with the apostrophes of print.
+
+    Example:
+        >>> typographic("CDMAE's Table 1, 'as is'")
+        "CDMAE\u2019s Table 1, 'as is'"
+    """
+    return re.sub(r"(?<=\w)'(?=\w)", "\N{RIGHT SINGLE QUOTATION MARK}", text)
+
+
 def per_cent(text: str) -> str:
     """Text with each per cent sign a space that does not break behind its number, as the book writes it.
 
@@ -200,7 +210,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
     cells = [[_cell(cell, digits) for cell in row] for row in rows]
     numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
     kinds = [' class="number"' if one else "" for one in numbers]
-    head = "".join(f'<th scope="col"{kind}>{html.escape(per_cent(name))}</th>' for name, kind in zip(columns, kinds, strict=True))
+    printed = [html.escape(typographic(per_cent(name))) for name in columns]
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(printed, kinds, strict=True))
     left = '<td class="empty words">'  # where a column holds words, a dash begins where they do
     rows_html = (
         [one if kind else one.replace('<td class="empty">', left, 1) for one, kind in zip(row, numbers, strict=True)]
@@ -208,7 +219,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
     return HTML(
-        f'<div class="dr-table"><table class="table"><caption>{html.escape(caption)}</caption>'
+        f'<div class="dr-table"><table class="table"><caption>{html.escape(typographic(caption))}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -221,7 +232,7 @@ def bullets(sentences: Sequence[str]) -> HTML:
 def folded(summary: str, *parts: HTML) -> HTML:
     """A part of a page that opens with a click: an escaped line, and below it the hidden content."""
     inside = "".join(part.data for part in parts)
-    return HTML(f'<details class="dr-folded"><summary>{html.escape(summary)}</summary>{inside}</details>')
+    return HTML(f'<details class="dr-folded"><summary>{html.escape(typographic(summary))}</summary>{inside}</details>')
 
 
 def named(label: str) -> str:

@@ -63,13 +63,23 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
 
 
+def test_folded_code_that_shows_nothing_joins_the_code_below_it():
+    own = notebook()
+    warning = {"output_type": "stream", "name": "stderr", "text": "warned"}
+    quiet = code("b", "remove-stderr") | {"outputs": [warning]}
+    own["cells"] += [markdown("## More"), code("a", "remove-output", html="<p>a</p>"), quiet, code("c", html="<p>c</p>"), code("d")]
+    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    assert [cell["source"] for cell in cells[-2:]] == ["a\n\n\nb\n\n\nc", "d"]
+    assert cells[-2]["outputs"][0]["data"]["text/html"] == "<p>c</p>" and "hide-input" in cells[-2]["metadata"]["tags"]
+
+
 @pytest.mark.parametrize("entries", [[ENTRY], []], ids=["claims", "no claim"])
 def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
     cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     left = cells[-1]["outputs"][0]["data"]["text/html"]
-    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "missing runs, named on this page" in left
+    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "names the missing runs" in left
 
 
 def test_a_card_below_recorded_numbers_stays_where_it_is():

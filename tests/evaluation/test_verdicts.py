@@ -48,27 +48,27 @@ def test_one_pair_the_other_way_round_reverses_the_claim():
     found = verdict(ORDER, runs(a=0.5, b=0.4, c=0.45))
     assert found.state == "reversed"
     assert [pair.state for pair in found.pairs] == ["held", "reversed"]
-    assert "1 of 2 pairs the other way round: b over c" in found.note
+    assert found.note == "Reversed: b over c."
 
 
 def test_four_queries_detect_no_difference_there_can_be():
     torn = Scores(["a", "b", "c", "d"], {"MRR@10": [1.0, 0.0, 1.0, 0.0]})
     other = Scores(["a", "b", "c", "d"], {"MRR@10": [0.0, 1.0, 0.0, 1.0]})
     found = verdict(ORDER, {"a": [torn], "b": [other], "c": [torn]})
-    assert found.pairs[0].detectable > 1 and found.note.endswith("detectable with power 0.8: over 100 points.")
+    assert found.pairs[0].detectable > 1 and found.note.endswith("detectable with a power of 80 %: over 100 points.")
 
 
 def test_no_difference_is_inconclusive_and_says_what_could_have_been_seen():
     found = verdict(ORDER, runs(a=0.5, b=0.4, c=0.4))
     assert found.state == "inconclusive"
-    assert "open: b over c" in found.note and "Smallest difference detectable with power 0.8" in found.note
+    assert found.note.startswith("Inconclusive: b over c. Smallest difference detectable with a power of 80 %: ")
     assert found.pairs[1].interval.low < 0 < found.pairs[1].interval.high
 
 
 def test_missing_rows_are_named_and_the_rest_is_still_measured():
     found = verdict(ORDER, runs(a=0.5, b=0.4))
     assert (found.state, found.missing, found.comparisons) == ("held in part", ("c",), 2)
-    assert found.note.startswith("1 of 2 pairs run. Not run: c.")
+    assert found.note == "Not run: c (1 of 2 comparisons)."
     assert [(pair.better, pair.worse, pair.state) for pair in found.pairs] == [("a", "b", "held")]
     assert verdict(ORDER, {"a": [], "b": [], "c": []}).missing == ("a", "b", "c")
 
@@ -146,7 +146,7 @@ def test_one_seed_says_one_seed_and_how_it_leans():
     for means, leans in (({"c": 0.3}, "held"), ({"c": 0.45}, "reversed"), ({"c": 0.4}, "inconclusive")):
         found = verdict(ORDER, runs(seeds=1, a=0.5, b=0.4, **means))
         assert (found.state, found.leans, found.fewest_seeds, found.seed_noise) == ("one seed", leans, 1, None)
-        assert found.note.startswith(f"One seed: {leans}")
+        assert found.note.startswith(f"By one seed alone the claim would be {leans}.")
     untrained = verdict(checked("order", "a", "b", trained=False), runs(seeds=1, a=0.5, b=0.4))
     assert (untrained.state, untrained.leans) == ("held", "held")
 
@@ -209,7 +209,7 @@ def test_range_and_order_both_decide_the_robustness_claim():
     inside = verdict(robust, rates(0.002, 0.3775, 0.377, 0.379, 0.38, 0.38))
     assert inside.state == "held"
     noisy = verdict(robust, rates(0.02, 0.3775, 0.377, 0.379, 0.38, 0.38))
-    assert noisy.state == "inconclusive" and "open: " in noisy.note
+    assert noisy.state == "inconclusive" and "Inconclusive: " in noisy.note
     wide = verdict(robust, rates(0.005, 0.36, 0.36, 0.37, 0.38, 0.38))
     order, ranges = wide.pairs[: len(robust.pairs)], wide.pairs[len(robust.pairs) :]
     assert wide.state == "reversed" and {pair.state for pair in order} == {"held"}
@@ -470,9 +470,15 @@ def test_seeds_with_queries_of_their_own_are_judged():
     assert verdict(checked("order", "a", "b", measure="words"), {"a": both, "b": lower}).state == "held"
 
 
+def test_of_many_comparisons_a_note_gives_the_number():
+    several = dict.fromkeys("abcdefgh", 0.4)
+    found = verdict(checked("best", *several), runs(**several))
+    assert found.note.startswith("Inconclusive: 7 of 7 comparisons. Smallest") and "a over b" not in found.note
+
+
 def test_a_claim_of_a_range_is_not_told_as_one_of_an_order():
     found = verdict(checked("equal", "a", "b", width=0.5), runs(noise=0.005, a=0.5, b=0.4))
-    assert found.leans == "reversed" and "a level with b" in found.note and "other way round" not in found.note
+    assert found.leans == "reversed" and "Reversed: a level with b." in found.note
 
 
 def test_two_seeds_that_disagree_decide_nothing_that_a_measure_of_the_whole_file_shows():

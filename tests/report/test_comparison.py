@@ -164,8 +164,8 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_co
     known = compared({name: [record(name, [1.0], scale="smoke", recipe=one)] for name, one in recipes.items()})
     html = known.table(["mlm", "none"], "x").data
     assert "<table" not in html and "Not measured yet" in html and "2 configurations: masked LM; no pre-training." in html
-    assert "By the records (laptop scale) a run takes 30 min to 60 min." in html
-    assert "Together 90 min at most for 2 runs" in html
+    assert "By the records (laptop scale), a run takes 30 min to 60 min." in html
+    assert "2 runs take 90 min at most" in html
     assert "papermill notebooks/simlm/table08_replace_rates.ipynb out.ipynb -f notebooks/scales/laptop.yaml" in html
     assert known.figure(["mlm"], "objective").data == ""
     assert known.differences([("mlm", "none")], "x") is comparison.NOTHING
@@ -176,7 +176,7 @@ def test_a_row_costs_what_its_own_method_steps_and_seeds_take(timed):
     twice = twice.with_(pretraining__steps=2 * twice.pretraining.steps)
     rows = {"long": twice, "SimLM": recipe_at("smoke", {"objective": "simlm"}), "PAIR": recipe_at("smoke", {"objective": "pair"})}
     html = comparison.notice("simlm/table08", {}, {}, rows, seeds=3).data
-    assert "a run takes 90 min. Together 4.5 h at most for 3 runs" in html
+    assert "a run takes 90 min. 3 runs take 4.5 h at most" in html
     assert "How long the others take is not known" in html  # of SimLM there are records of another length alone
     assert "How long they take is not known." in comparison.notice("simlm/table08", {}, {}, ["a"]).data  # by its name alone
 
@@ -264,7 +264,7 @@ def test_a_verdict_names_rows_as_the_page_does(record):
     runs = {label: [record(label, np.full(80, level), study="cdmae/table05")] for label, level in levels.items()}
     html = compared(runs, study="cdmae/table05").verdicts([claim]).data
     assert "General → MS over MS: \N{MINUS SIGN}20.0" in html
-    assert "the other way round: General → MS over MS." in html and "-&gt;" not in html
+    assert "Reversed: General → MS over MS." in html and "-&gt;" not in html
 
 
 def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):

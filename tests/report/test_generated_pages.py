@@ -79,7 +79,7 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
     assert "SQuAD, laptop scale; 0 of 3 pairs run; older recipe" in nothing
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
-    assert "Stand-in: no &lt;i&gt;NQ&lt;/i&gt;. because" in page
+    assert "because told Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
 
 
