@@ -4,7 +4,8 @@ In a listing, what has the colour of plain text is plain text. Names, punctuatio
 spans and look as they would without one, in both themes. Left out, they make the whole site a twelfth smaller.
 
 A line that may be too long for a page says how deep it is indented, so that book.css can set its continuation below it
-further in. The pages of whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences,
+further in. Where a long line has no space to break at, it may break behind a joint of its code, such as a bracket. The pages of
+whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences, and numbers such as 1e-4
 are marked for the same file, since browsers break a line after any hyphen.
 """
 
@@ -21,7 +22,11 @@ from sphinx.highlighting import PygmentsBridge
 
 PLAIN = (Name, Punctuation, Whitespace)
 TAG = re.compile(r"<[^>]+>")
-OPTION = re.compile(r"(?<= )--?[a-z][\w-]*")
+OPTION = re.compile(r"(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+")
+RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
+"""Code without a space, with the tags in it."""
+JOINT = re.compile(r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|(?<=\w)/(?=\w))')
+"""Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind a slash; and other tags."""
 NARROW = 30  # characters: every screen has room for them
 
 
@@ -45,8 +50,16 @@ class FoldedCode(PlainCode):
         shown = html.unescape(TAG.sub("", line)).rstrip()
         depth = len(shown) - len(shown.lstrip())
         style = f' style="--in:{depth}"' if depth else ""
-        code = OPTION.sub(r'<span class="option">\g<0></span>', line.removesuffix("\n"))
+        code = RUN.sub(_with_joints, line.removesuffix("\n"))
+        code = OPTION.sub(r'<span class="option">\g<0></span>', code)
         return f'<span class="ln"{style}>{code}</span>\n' if len(shown) > NARROW else line
+
+
+def _with_joints(run: re.Match) -> str:
+    """A run of code, which may break at its joints if a phone has no room for it."""
+    if len(html.unescape(TAG.sub("", run[0]))) <= NARROW:
+        return run[0]
+    return JOINT.sub(lambda one: "<wbr>" * bool(one["dot"]) + one[0] + "<wbr>" * bool(one["open"]), run[0])
 
 
 def _mark_whole(app: Sphinx, tree: nodes.document) -> None:

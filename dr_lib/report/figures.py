@@ -241,7 +241,7 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
 
 
 def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str, alt: str, smooth: int = 1) -> HTML:
-    """Curves over training steps, named in a legend below them.
+    """Curves over training steps; several are named in a legend below them.
 
     Args:
         lines: label -> (steps, values), both `[points]`.
@@ -258,7 +258,8 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         for i, (label, (steps, values)) in enumerate(lines.items()):
             axes.plot(steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
-        figure.legend(loc="outside lower left", ncols=columns)
+        if len(lines) > 1:
+            figure.legend(loc="outside lower left", ncols=columns)
         return figure
 
     return show(draw, alt)
