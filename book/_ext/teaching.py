@@ -25,7 +25,7 @@ def routes_page(plan: Plan) -> str:
     lines = ["# Three routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
-        lines += [f"## {route['name']}", "", route["for"], "", *table(["session", "page", "teach", "do"])]
+        lines += [f"## {route['name']}", "", route["for"], "", *table(["session", "page", "teach, min", "do, min"])]
         for number, names in enumerate(route["sessions"], 1):
             for name in names:
                 unit = plan["units"][name]

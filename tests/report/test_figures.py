@@ -125,12 +125,17 @@ def test_parts_of_a_loss_have_names_in_words(drawn, record):
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["encoder", "masked keywords"]
 
 
+def test_one_curve_has_no_legend():
+    one = curves({"alone": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt="x").data
+    assert ">loss</text>" in one and "alone" not in one
+
+
 def test_a_figure_without_points_is_nothing():
     assert intervals([Series("live", "live", {}, "%")], ["a"], alt="x").data == ""
 
 
 def test_a_figure_is_one_drawing_whose_colours_a_page_can_set_with_its_words_escaped():
-    html = curves({"<$a$>": ([1, 2], [3.0, 2.0])}, x="step", y="loss", alt='<b>"').data
+    html = curves({"<$a$>": ([1, 2], [3.0, 2.0]), "b": ([1, 2], [2.0, 2.0])}, x="step", y="loss", alt='<b>"').data
     assert html.count("<svg") == html.count("</svg>") == 1 and "<b>" not in html and 'aria-label="&lt;b&gt;&quot;"' in html
     assert "\n" not in html, "in a Markdown cell every line end would become a break, inside the drawing too"
     assert ">step</text>" in html and "&lt;$a$&gt;" in html, "text is text"

@@ -433,7 +433,7 @@ function offered({ judged, systems }, ask) {
         ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
       node("tbody", {}, ...rows.map(line))));
   const drawn = "Test questions drawn at random, with the rank of the first relevant passage; a dash where it is not among the first 1,000.";
-  const flips = "Test questions on which the methods differ most, chosen for that.";
+  const flips = "Test questions chosen because the methods differ most on them.";
   return [table(judged.examples, drawn), ...(judged.flips.length ? [table(judged.flips, flips)] : [])];
 }
 
