@@ -1,10 +1,11 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they are read, not on disk.
 
-Below the title and the question come the claims of the paper with their verdicts and the figure that leads the page (class
-`dr-leading`), or the card that nothing is measured yet; where the reader predicts first, all of them stand below the
-prediction. Code is folded, save that of lessons and of a step by hand; the parameters, and what papermill put in their
-place, become one folded cell. Links lead to the notebook as it ran and to the paper's BibTeX; where `_config.yml` names a
-repository on GitHub, also to the source there, to Colab and to Binder.
+Below the title and the question come the claims of the paper with their verdicts, or the advice of a comparison (class
+`dr-advice`), and the figure that leads the page (class `dr-leading`), or the card that nothing is measured yet; where the
+reader predicts first, all of them stand below the prediction. Code is folded, save that of lessons and of a step by hand;
+folded cells in a row become one, as do the parameters and what papermill put in their place. Links lead to the notebook as
+it ran and to the paper's BibTeX; where `_config.yml` names a repository on GitHub, also to the source there, to Colab and
+to Binder.
 """
 
 import base64
@@ -29,6 +30,7 @@ OPEN_CODE = ("notebooks/lessons/", "notebooks/teaching/bugs", "notebooks/evaluat
 QUESTION = re.compile(r"(\*\*[^*]+\?\*\*)\s+(.*)", re.DOTALL)
 """A page's question in bold, before the rest of its paragraph."""
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
+ADVICE = re.compile(r'<div class="dr-advice">.*?</div>', re.DOTALL)
 CARD = re.compile(r'<div class="dr-card">.*?</div>', re.DOTALL)
 RECORDED = re.compile(r"<th [^>]*>recorded")
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
@@ -57,7 +59,7 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
         figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
-        parts = [about, claims_html(entries), figure, card, links, *rest[1:]]
+        parts = [about, claims_html(entries), _taken(cells, ADVICE), figure, card, links, *rest[1:]]
         if prediction and (asked := QUESTION.fullmatch(about)):  # claims and badges would give the answer away
             parts = [asked[1], prediction, asked[2], *parts[1:]]
         cells[0]["source"] = "\n\n".join([head, *filter(None, parts)])

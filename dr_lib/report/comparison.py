@@ -315,7 +315,8 @@ def _not_measured(study: str, missing: Sequence[str], number: int, caption: str,
         cost, command = "At most half an hour on two processor cores.", ".venv/bin/dr-lib try FOLDER"
     labels = [named(label) for label in missing]
     listed = "; ".join(labels[:LISTED]) + (f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else "")
-    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{html.escape(command)}</pre>"
+    command = html.escape(command).replace(" -f ", ' <span class="option">-f</span> ')  # which breaks after its hyphen else
+    words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{command}</pre>"
     if not whole:
         return folded(f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}"))
     rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"

@@ -95,7 +95,7 @@ def advice(
         if templated >= MANY_ALIKE and best != BM25 and not given(runs[best]):
             beside = next(label for label in order if label == BM25 or given(runs[label]))
             text = (
-                f"<strong>On queries of the same wordings, use {name} ({against}, significant).</strong> "
+                f"<strong>For queries worded like these, use {name} ({against}, significant).</strong> "
                 f"{100 * templated:.0f}\N{NO-BREAK SPACE}% of"
                 " the test queries repeat the wording of training queries with other names in it, and a retriever learns such"
                 f" wordings by heart. Freely worded queries are untested: judge {JUDGED}, and until then show"

@@ -63,6 +63,13 @@ def test_code_is_folded_save_a_step_by_hand_and_parameters_are_one_cell():
     assert "hide-input" not in lesson[-1]["metadata"]["tags"] and "dr-leading" not in lesson[0]["source"]
 
 
+def test_advice_stands_above_the_leading_figure():
+    own = notebook()
+    own["cells"].append(code("advice", html='<div class="dr-advice"><p>Use BM25.</p></div>'))
+    top = arrange(own, "notebooks/your_corpus", [])["cells"][0]["source"]
+    assert top.index("What is asked.") < top.index("Use BM25.") < top.index("dr-leading")
+
+
 def test_folded_code_that_shows_nothing_joins_the_code_below_it():
     own = notebook()
     warning = {"output_type": "stream", "name": "stderr", "text": "warned"}

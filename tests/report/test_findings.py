@@ -94,7 +94,7 @@ def test_the_verdict_names_what_is_ahead_of_all(runs):
 
 def test_what_was_trained_on_templates_is_praised_for_templates_alone(runs, record):
     found = advice(runs, "MRR@10", generated=False, templated=0.8)
-    words = ("On queries of the same wordings, use ahead", "80\N{NO-BREAK SPACE}% of the test", "show BM25 (")
+    words = ("For queries worded like these, use ahead", "80\N{NO-BREAK SPACE}% of the test", "show BM25 (")
     told = [one in found.text.data for one in words]
     assert found.label == "ahead" and all(told)
     model = {"model": [record("model", runs["ahead"][0].per_query("MRR@10"), recipe={"retriever": "model"})]}
