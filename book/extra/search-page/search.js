@@ -368,6 +368,13 @@ function marked(text, stems, stem, words) {
   return [...(from ? ["… "] : []), ...shown, ...(to < pieces.length ? [" …"] : [])];
 }
 
+/* A part of a name such as pandas.Series.drop_duplicates, which may break before a dot and behind an underscore. */
+function foldable(part) {
+  if (typeof part !== "string") return [part];
+  if (part.startsWith(".")) return [node("wbr"), part];
+  return (part.match(/[^_]*_+|[^_]+/g) || []).flatMap((one, i) => (i ? [node("wbr"), one] : [one]));
+}
+
 function spellRank(scores, rows, lowest) {
   const ranks = [...rows].filter((row) => scores[row] > lowest).map((row) => searchPage.rank(scores, row));
   return ranks.length ? Math.min(...ranks).toLocaleString("en") : "not found";
@@ -377,7 +384,8 @@ function spellRank(scores, rows, lowest) {
 function hitElement(row, query, { key, scores }, found, data) {
   const { titles, bodies, engines, index, stem, systems } = data;
   const stems = index.typed(query), judged = data.relevant.get(query);
-  const title = node("p", { class: "title" }, node("b", { dir: "auto" }, ...marked(titles[row] || "(no title)", stems, stem, SHOWN_WORDS)));
+  const name = marked(titles[row] || "(no title)", stems, stem, SHOWN_WORDS).flatMap(foldable);
+  const title = node("p", { class: "title" }, node("b", { dir: "auto" }, ...name));
   if (judged?.has(row)) title.append(" ", node("span", { class: "relevant" }, "judged relevant"));
   const others = systems.filter((one) => one.key !== key).map((one) => {
     return `${one.name} ${spellRank(found[one.key], [row], engines[one.key].lowest)}`;
