@@ -23,7 +23,7 @@ from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.findings import BM25, Advice, advice, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
-from dr_lib.report.tables import FUSED, Cell, bullets, data_named, folded, interval_cell, named, search_table, table
+from dr_lib.report.tables import FUSED, Cell, bullets, data_named, folded, interval_cell, named, search_table, table, typographic
 
 TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
@@ -80,7 +80,7 @@ class Compared(lab.Compared):
         lines = []
         for label, records in runs.items():
             cells = [interval_cell(own[label]) for own in means.values()]
-            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe), self.tested_on])
+            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe), typographic(self.tested_on)])
         return table(["system", *means, "seeds", "trained by", "tested on"], lines, caption=caption)
 
     @property
