@@ -120,7 +120,7 @@ def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
     with mpl.rc_context(LOOK | {"svg.hashsalt": salt}):
         buffer = io.StringIO()
         draw(PALETTE).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    svg = buffer.getvalue().partition("<svg")[2]
+    svg = re.sub(r"(?<=\w)'(?=\w)", "\N{RIGHT SINGLE QUOTATION MARK}", buffer.getvalue().partition("<svg")[2])
     svg = re.sub(r"<(metadata|style).*?</\1>|<!--.*?-->| id=\"[A-Za-z][\w.]*_\d+\"|rotate\(-0 [^)]*\)", "", svg, flags=re.DOTALL)
     svg = re.sub(r" (d|x|y|transform)=\"[^\"]*\"", lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
     svg = re.sub("|".join(VARIABLES), lambda found: f"var(--dr-figure-{VARIABLES[found[0]]}, {found[0]})", svg)
@@ -177,9 +177,6 @@ def intervals(
                 colour = colours[family(label)] if by_family else getattr(palette, one.role)
                 axes.plot([point.low, point.high], [places[label]] * 2, color=colour, linewidth=2.5, alpha=0.6)
                 axes.plot(point.mean, places[label], "o", color=colour, markersize=8)
-            if zero:  # beside the points only: the names stay readable
-                at = np.array([*places.values()])
-                axes.vlines(np.zeros(len(labels)), at - 0.3, at + 0.18, palette.text, linewidth=0.8)
             axes.set(title=one.name, xlabel=one.unit, ylim=(-0.4, len(labels) - 0.1), yticks=[])
             axes.spines["left"].set_visible(False)
             axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
@@ -191,6 +188,15 @@ def intervals(
             low, high = axes.get_xlim()
             if high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
+        at = np.array([*places.values()])
+        for axes in panels:  # lines beside the points only: the names stay readable
+            low, high = axes.get_xlim()
+            for value in (value for value in axes.get_xticks() if low <= value <= high):
+                axes.vlines([value] * len(at), at - 0.4, at + 0.2, palette.grid, linewidth=0.8, zorder=0.5)
+            if zero:
+                axes.vlines([0] * len(at), at - 0.4, at + 0.2, palette.text, linewidth=0.8, zorder=0.6)
+            axes.set_xlim(low, high)
+            axes.grid(visible=False)
         for label, place in places.items():  # the names go over the panels that follow
             name = panels[0].text(0, place + 0.3, tick(label), transform=panels[0].get_yaxis_transform(), va="baseline")
             name.set_in_layout(False)
@@ -305,7 +311,7 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
         for axes, (label, found) in zip(places, panels.items(), strict=False):
             for name in drawn[label]:
                 axes.plot(found["step"], smoothed(found[name], 5), linewidth=1.6, **palette.line(kinds.index(name)))
-            axes.set_title(textwrap.fill(tick(label), 28), fontsize=12)  # a longer line runs into the next panel's
+            axes.set_title(textwrap.fill(tick(label), 24), fontsize=12)  # a longer line runs into the next panel's
             axes.tick_params(labelsize=11, labelbottom=True)
             axes.locator_params(axis="x", nbins=4)
         for lowest in places[max(0, len(panels) - across) : len(panels)]:
