@@ -230,14 +230,14 @@ def named(label: str) -> str:
     Example:
         >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
         ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
-        >>> named("BM25 + simlm, by rank"), named("General -> MS"), named("SimLM / + distillation"), named("PAIR / BERT")
-        ('BM25 + SimLM, by rank', 'General → MS', 'SimLM + distillation', 'PAIR, BERT')
+        >>> named("BM25 + simlm, by rank"), named("General -> MS")
+        ('BM25 + SimLM, by rank', 'General → MS')
     """
     joined = FUSED if label.startswith(FUSED) else ""
-    word, comma, rest = label.removeprefix(joined).partition(", ")
+    plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))  # between rates it stays
+    word, comma, rest = plain.partition(", ")
     rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
-    shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
-    return re.sub(r" / (?=[A-Za-z])", ", ", shown.replace(" / + ", " + "))
+    return joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:
