@@ -170,7 +170,10 @@ def example(sources: Sources, row: int) -> str:
         "per_row: the row of the tenth token, 50 % (RetroMAE's decoder)": (row_of_tenth, None),
     }
     pieces = sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    lines = (f"<dt>{html.escape(name)}</dt><dd class='text'>{_spans(batch, pieces, *one)}</dd>" for name, one in masks.items())
+    lines = []
+    for name, one in masks.items():
+        function, words = html.escape(name.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")).split(": ")
+        lines.append(f"<dt><code>{function}</code> {words}</dt><dd class='text'>{_spans(batch, pieces, *one)}</dd>")
     return f"<div class='dr-masks'><dl>{''.join(lines)}</dl></div>\n"
 
 

@@ -167,7 +167,7 @@ def costs_html(study: str) -> str:
     for label in sorted(seconds, key=lambda label: min(seconds[label])):
         minutes = " and ".join(f"{one / 60:.0f}" for one in seconds[label])
         times = " and ".join(f"{one / seconds['mlm'][0]:.1f}" for one in seconds[label])
-        rates = " and ".join(f"{log['tokens_per_second']:,.0f}" for log in logs[label])
+        rates = " and ".join(f"{log['tokens_per_second'] / 1000:.1f}" for log in logs[label])
         rows.append([named(label), minutes, times, rates])
     every = [record for own in records.values() for record in own]
     machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
@@ -180,7 +180,7 @@ def costs_html(study: str) -> str:
         f"{' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))} thread on {' and '.join(machines)}."
         " Where a method has several seeds, a number for each; without what is made before training."
     )
-    return table(["method", "minutes", "times masked LM", "tokens a second"], rows, caption=caption).data
+    return table(["method", "minutes", "multiple of masked LM", "thousand tokens per second"], rows, caption=caption).data
 
 
 class Costs(SphinxDirective):

@@ -245,7 +245,8 @@ def named(label: str) -> str:
         ('BM25 + SimLM, by rank', 'General → MS', 'SimLM + distillation', 'PAIR, BERT')
     """
     joined = FUSED if label.startswith(FUSED) else ""
-    word, comma, rest = label.removeprefix(joined).partition(", ")
+    plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))  # between rates it stays
+    word, comma, rest = plain.partition(", ")
     rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
     return re.sub(r" / (?=[A-Za-z])", ", ", shown.replace(" / + ", " + "))

@@ -50,7 +50,7 @@ function temperaturePage(place, { cosines, queries, passages }) {
       element("span", { class: "bar", style: `--share: ${shares[i].toFixed(4)}`, "aria-hidden": "true" }))));
     const hardest = state.size > 2 ? ` Of the push away from its negatives, the hardest gets ${percent(temperature.hardest(row, own, state.t))}.` : "";
     facts.textContent = `Loss of the batch: ${temperature.loss(batch, state.t).toFixed(2)} nats (guessing: ${Math.log(state.size).toFixed(2)}). `
-      + `This query's own passage gets ${percent(shares[own])}.${hardest}`;
+      + `This query\u2019s own passage gets ${percent(shares[own])}.${hardest}`;
   }
 
   const choice = element("select", { id: "temperature-query", onchange: (event) => {

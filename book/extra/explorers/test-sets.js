@@ -45,7 +45,7 @@ if (typeof module !== "undefined") module.exports = testSets;
 
 /* ---- The page. ---- */
 
-const SETS = 20, PICTURE = { width: 640, height: 368, line: 15, top: 12, bottom: 312 };
+const SETS = 20, PICTURE = { width: 640, height: 376, line: 15, top: 12, bottom: 312 };
 
 function testSetsPage(place, { measure, pairs }) {
   const state = { spread: pairs[0].spread, seed: 1 };
@@ -68,8 +68,8 @@ function testSetsPage(place, { measure, pairs }) {
     const step = [0.5, 1, 2, 5, 10, 20].find((one) => most < 5 * one) ?? 50;
     const ticks = [-4, -3, -2, -1, 0, 1, 2, 3, 4].map((times) => times * step).filter((value) => Math.abs(value) < 0.96 * most);
     const names = ticks.map((value) => ["text", { x: across(value), y: PICTURE.bottom + 22 }, String(value).replace("-", "\u2212")]);
-    names.push(["text", { x: across(0), y: PICTURE.bottom + 48 }, "difference, points"]);
-    if (across(state.difference) - across(0) > 210) names.push(["text", { x: across(state.difference), y: PICTURE.bottom + 48 }, "true difference"]);
+    names.push(["text", { x: across(0), y: PICTURE.bottom + 52 }, "difference, points"]);
+    if (across(state.difference) - across(0) > 210) names.push(["text", { x: across(state.difference), y: PICTURE.bottom + 52 }, "true difference"]);
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
     const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
