@@ -4,8 +4,9 @@ In a listing, what has the colour of plain text is plain text. Names, punctuatio
 spans and look as they would without one, in both themes. Left out, they make the whole site a twelfth smaller.
 
 A line that may be too long for a page says how deep it is indented, so that book.css can set its continuation below it
-further in. The pages of whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences,
-are marked for the same file, since browsers break a line after any hyphen.
+further in. Its long words may break behind an opening bracket, before a dot or behind an equals sign, where a browser
+would break a name. The pages of whole modules, which scroll instead, go without. Options (`--ask`), in listings and in
+sentences, are marked for the same file, since browsers break a line after any hyphen.
 """
 
 import html
@@ -23,6 +24,10 @@ PLAIN = (Name, Punctuation, Whitespace)
 TAG = re.compile(r"<[^>]+>")
 OPTION = re.compile(r"(?<= )--?[a-z][\w-]*")
 NARROW = 30  # characters: every screen has room for them
+LETTER = re.compile(r"<[^>]+>|&[^;]+;|.")
+LONG_WORD = 20  # characters between spaces: more may not fit behind what a phone's line begins with
+JOINT = re.compile(r"(?<=[\[({])(?=[\w\"'\[({*-])|(?<=[\w\])])(?=\.[a-z_])|(?<=\w=)(?=[^=])|(?<=\w/)(?=\w)")
+"""Where code may go on in the next line, beside spaces."""
 
 
 class PlainCode(HtmlFormatter):
@@ -45,8 +50,26 @@ class FoldedCode(PlainCode):
         shown = html.unescape(TAG.sub("", line)).rstrip()
         depth = len(shown) - len(shown.lstrip())
         style = f' style="--in:{depth}"' if depth else ""
-        code = OPTION.sub(r'<span class="option">\g<0></span>', line.removesuffix("\n"))
+        code = OPTION.sub(r'<span class="option">\g<0></span>', _with_joints(line.removesuffix("\n")))
         return f'<span class="ln"{style}>{code}</span>\n' if len(shown) > NARROW else line
+
+
+def _with_joints(line: str) -> str:
+    """A line of HTML with places to break in its long words.
+
+    Example:
+        >>> _with_joints("few = one.two(<b>a_long_name</b>=other.of(&quot;it&quot;))")
+        'few = one<wbr>.two(<b><wbr>a_long_name</b>=<wbr>other<wbr>.of(<wbr>&quot;it&quot;))'
+    """
+    tokens = LETTER.findall(line)
+    letters = [place for place, token in enumerate(tokens) if not TAG.fullmatch(token)]
+    text = "".join(html.unescape(tokens[place]) for place in letters)
+    for word in re.finditer(r"\S+", text):
+        if len(word[0]) > LONG_WORD:
+            for joint in JOINT.finditer(word[0]):
+                place = letters[word.start() + joint.start()]
+                tokens[place] = f"<wbr>{tokens[place]}"
+    return "".join(tokens)
 
 
 def _mark_whole(app: Sphinx, tree: nodes.document) -> None:

@@ -69,7 +69,7 @@ def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
     cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     left = cells[-1]["outputs"][0]["data"]["text/html"]
-    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "missing runs, named on this page" in left
+    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "names the missing runs" in left
 
 
 def test_a_card_below_recorded_numbers_stays_where_it_is():
