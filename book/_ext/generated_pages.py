@@ -9,6 +9,7 @@ typed here. Pages: reference/status, reference/claims, reference/data, reference
 
 import html
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -47,7 +48,7 @@ from dr_lib.report import (
     typographic,
     verdict_badge,
 )
-from dr_lib.report.tables import Cell, link, spell_data
+from dr_lib.report.tables import Cell, link, spell_data, times
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
@@ -65,6 +66,9 @@ MACHINE = {"cpu": "processor", "cores": "processor cores", "threads": "threads",
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
+CAPTION = "Collections that records were made on. Of one that was cut short, or has changed since, every state has a row."
+DIGEST = 10
+"""Letters shown of a digest."""
 
 Entry = Mapping[str, Any]
 """A claim with its verdict, as `lab.ledger` gives it."""
@@ -216,7 +220,7 @@ def _record_row(record: Record, certificates: Mapping[tuple[str, str], Sequence[
     return [
         link(named(record.label), f"{RECORDS}/{record.scale}/{record.file_name}"),
         record.seed,
-        f"{data_named(data['name'])} ({data['digest'][:10]})",
+        f"{data_named(data['name'])} ({data['digest'][:DIGEST]})",
         data.get(f"{split}_queries"),
         spell_seconds(sum(record.seconds.values())),
         _chip(record.machine),
@@ -422,17 +426,31 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
     rows: list[list[Cell]] = []
     bounded = any("at_least" in row for row in found["rows"])
     for row in found["rows"]:
-        names = Markup(
-            f'{html.escape(row["what"])}<br><small class="dr-note">{html.escape(row["ours"])} / {html.escape(row["peer"])}</small>'
-        )
+        what, ours, peer = (html.escape(_spelled(row[name])) for name in ("what", "ours", "peer"))
+        names = Markup(f'{what}<br><small class="dr-note">{ours} / {peer}</small>')
         shares = [row["wanted"], row["by_median"], row["by_quickest"], *([row.get("at_least")] if bounded else [])]
         rows.append([names, *shares, "yes" if row["by_median"] <= row["wanted"] else "no"])
     caption = (
         f"Time as a share of the peer's. {found['machine']['cpu']}, {found['threads']} thread{'s' * (found['threads'] > 1)}, torch"
         f" {found['machine']['versions']['torch']}; {' to '.join(dates)}; load average of the machine {min(loads)} to {max(loads)}."
     )
-    columns = ["what; ours / peer", "target", "median", "quickest", *["at least"] * bounded, "met"]
+    columns = ["what, and ours / peer", "target", "median", "quickest", *["at least"] * bounded, "met"]
     return table(columns, rows, caption=caption, digits=2)
+
+
+def _spelled(text: str) -> str:
+    """What a benchmark calls a case, as a page prints it: sizes with commas and signs, words for code words.
+
+    Example:
+        >>> _spelled("search, 100000 x 384, top 1000").replace("\N{NO-BREAK SPACE}", " "), _spelled("mask: whole_word")
+        ('search, 100,000 × 384, top 1,000', 'mask: whole word')
+    """
+    text = re.sub(r"(?<![\w.])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)
+    words = {"per_row": "RetroMAE's, one a row", "whole_word": "whole word", "bf16_weights": "bf16 weights"}
+    words |= {r"^ours$": "this project", r"^plain$": "all logits"}
+    for code, word in words.items():
+        text = re.sub(code, word, text)
+    return times(text)
 
 
 def data_page() -> str:
@@ -440,21 +458,21 @@ def data_page() -> str:
     sizes = ("passages", "train_queries", "test_queries")
     known, counted = recorded_collections(), read_json(SPLITS)
     rows = [
-        [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:16], _pages_of(data["studies"])]
+        [_loaded_by(data["name"]), *map(data.get, sizes), data["digest"][:DIGEST], _pages_of(data["studies"])]
         for data in known
         if data["name"] not in counted
     ]
     columns = ["collection", "passages", "training queries", "test queries", "digest", "used by"]
     pydocs = collections.load("pydocs")
     queries = ", ".join(f"{len(pydocs.queries(split)):,} for {split}" for split in pydocs.splits)
-    facts = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:16]]]
+    facts = [["passages", f"{len(pydocs.passages):,}"], ["queries", queries], ["digest", pydocs.digest[:DIGEST]]]
     facts += [[name, _plain(pydocs.info[name])] for name in ("licence", "versions") if name in pydocs.info]
     return _page(
         "Data sheets",
         "Which text were the records made on? A collection consists of passages, queries and judgements. Its digest is computed"
         " from the content alone: a compressed and a plain copy have the same digest, and a changed comma gives another.",
         "## Behind the records",
-        table(columns, rows, caption="Collections that records were made on.") if rows else "There is no record yet.",
+        table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## The built-in collection",
         table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
@@ -475,7 +493,7 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
         kind = "contexts" if "contexts" in splits["train"] else "rows"
         counts: list[Cell] = [splits.get(split, {}).get(kind) if same else None for split in ("train", "dev", "test")]
         each: list[Cell] = [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
-        ends = [", ".join(digest[:16] for digest in digests), _pages_of(data["studies"])]
+        ends = [", ".join(digest[:DIGEST] for digest in digests), _pages_of(data["studies"])]
         rows[kind].append([_loaded_by(data["name"]), *counts, *each, *ends])
     heads = {kind: [f"{split} {kind}" for split in ("training", "dev", "test")] for kind in rows}
     heads["contexts"].append("candidates of a test context")
@@ -489,8 +507,8 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
 
 
 def _loaded_by(name: str) -> str:
-    """A collection's name, and the one that it is loaded by where that is another."""
-    return data_named(name) if data_named(name) == name else f"{data_named(name)} ({name})"
+    """A collection's name, and the one that it is loaded by where that is another: what a page made up is loaded by none."""
+    return data_named(name) if data_named(name) == name or " " in name else f"{data_named(name)} ({name})"
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
@@ -516,7 +534,7 @@ def base_page() -> str:
     record = read_json(places.embedded_base() / "record.json")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
     text = [
-        [_loaded_by(part["name"]), part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:16]]
+        [_loaded_by(part["name"]), part["passages"], ", ".join(part["without_documents_of"]) or None, part["digest"][:DIGEST]]
         for part in record["text"]
     ]
     facts = [

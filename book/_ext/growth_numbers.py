@@ -16,10 +16,12 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.places import project_root
 from dr_lib.report import data_named
+from dr_lib.report.tables import TIMES
 
 GROWTH = project_root() / "book" / "practice" / "measured" / "growth.json"
 STEPS = ("tokenise", "count n-grams", "BM25: index", "BM25: search", "encode", "exact search")
 """In the order in which they are taken; the file has them by the alphabet."""
+WHOLE = "\N{NON-BREAKING HYPHEN}"
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -56,20 +58,20 @@ def steps_table(found: dict[str, Any]) -> list[list[str]]:
     for name in STEPS:
         one = found["steps"][name]
         cells = [shown(one[key], key) if key in one else "" for key in head[1:3]]
-        rows.append([name, *cells, f"{shown(one['twice the passages'])} x"])
+        rows.append([name.replace("-", WHOLE), *cells, f"{shown(one['twice the passages'])}{TIMES.rstrip()}"])
     return [head, *rows]
 
 
 def search_table(found: dict[str, Any]) -> list[list[str]]:
-    """Milliseconds a query of exact search, and of each index at its chosen effort with the recall that it has."""
-    indexes = [name for name in found["search"][0] if name not in ("vectors", "exact")]
-    rows = [["vectors", "exact, ms", *(f"{name}, {what}" for name in indexes for what in ("ms", "recall", "seconds to build"))]]
+    """A row for each way to search so many vectors: milliseconds a query, and recall and seconds to build of an index."""
+    rows = [["vectors", "search", "ms a query", "recall", "seconds to build"]]
     for size in found["search"]:
-        row = [f"{size['vectors']:,}", shown(size["exact"]["milliseconds a query"])]
-        for name in indexes:
+        number = f"{size['vectors']:,}"
+        rows.append([number, "exact", shown(size["exact"]["milliseconds a query"]), "1", ""])
+        for name in (name for name in size if name not in ("vectors", "exact")):
             chosen = size[name]["chosen"]
-            row += [shown(chosen["milliseconds a query"]), f"{chosen['recall']:.2f}", shown(size[name]["build seconds"])]
-        rows.append(row)
+            cells = [shown(chosen["milliseconds a query"]), f"{chosen['recall']:.2f}", shown(size[name]["build seconds"])]
+            rows.append(["", name.replace("-", WHOLE), *cells])
     return rows
 
 
@@ -95,7 +97,8 @@ class GrowthTable(SphinxDirective):
         """Put the table."""
         self.env.note_dependency(str(GROWTH))
         head, *rows = TABLES[directives.choice(self.arguments[0], tuple(TABLES))](read_json(GROWTH))
-        lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+        names = sum(not any(character.isdigit() for character in cell) for cell in rows[0])
+        lines = [head, [*["---"] * names, *["--:"] * (len(head) - names)], *rows]
         return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 

@@ -27,7 +27,8 @@ from IPython.display import HTML
 from dr_lib import collections, places
 from dr_lib.collections import judged_rows
 from dr_lib.files import read_json, write_json, write_text
-from dr_lib.report import table
+from dr_lib.report import Markup, table
+from dr_lib.report.tables import Cell
 from dr_lib.retrieval import Bm25
 from dr_lib.training import machine
 
@@ -107,22 +108,26 @@ def _bm25(passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], k
 
 
 def measured_table(found: Mapping[str, Any]) -> HTML:
-    """Means over seeds, with the lowest and the highest."""
-    columns, rows = ["pre-training", "before", *[f"after {step:,}" for step in found["steps"][1:]], "worth of the vector"], []
-    for one in found["runs"]:
-        spread = [
-            f"{100 * np.mean(now):.1f} ({100 * min(now):.1f} to {100 * max(now):.1f})" for now in zip(*one["mrr"], strict=True)
-        ]
-        worth = f"{np.mean([line[-1] for line in one['worth']]):.2f}" if one["worth"] else None
-        rows.append([one["name"], *spread, worth])
+    """Means over seeds, with the lowest and the highest: a column for each kind of pre-training, which a phone has room for."""
+    steps = ["before", *[f"after {step:,} steps" for step in found["steps"][1:]]]
+    columns = [[_spread(now) for now in zip(*one["mrr"], strict=True)] for one in found["runs"]]
+    rows: list[list[Cell]] = [[step, *cells] for step, *cells in zip(steps, *columns, strict=True)]
+    worth = [float(np.mean([line[-1] for line in one["worth"]])) if one["worth"] else None for one in found["runs"]]
+    rows.append(["worth of the vector, nats", *(None if one is None else Markup(f"{one:.2f}", number=True) for one in worth)])
     made = found["machine"]
     caption = (
-        f"MRR@10 in percent after so many steps: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same words:"
+        f"MRR@10 in percent: mean, lowest and highest of {found['seeds']} seeds. BM25 on the same words:"
         f" {100 * found['bm25']:.1f}. The vector's worth is the decoder's loss with another passage's vector less that with"
-        " its own, in nats, at the end. All runs together took"
+        " its own, at the end. All runs together took"
         f" {made['processor_seconds']} seconds of one core ({made['cpu']}, node {made['node']})."
     )
-    return table(columns, rows, caption=caption)
+    return table(["MRR@10", *(one["name"] for one in found["runs"])], rows, caption=caption)
+
+
+def _spread(values: Sequence[float]) -> Cell:
+    """Mean, lowest and highest of shares, in percent."""
+    mean, least, most = (100 * one for one in (np.mean(values), min(values), max(values)))
+    return Markup(f'{mean:.1f} <span class="interval">{least:.1f} to {most:.1f}</span>', number=True)
 
 
 def script_digest() -> str:

@@ -2,7 +2,7 @@
 
 Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and its headings, labels
 and documented names are what links on other pages lead to, under those names. A role that no browser understands goes too, and
-spaces before per cent signs do not break.
+spaces before per cent signs and units do not break.
 """
 
 import gc
@@ -40,10 +40,13 @@ def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
 CODE_OR_TAG = re.compile(r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]+>)", re.DOTALL)
 
 
+UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats)\b)")
+
+
 def unbroken(body: str) -> str:
-    """A page whose per cent signs stay in the line of their number; code stays as it is."""
+    """A page whose per cent signs and units stay in the line of their number; code stays as it is."""
     parts = CODE_OR_TAG.split(body)
-    return "".join(part if number % 2 else per_cent(part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part)) for number, part in enumerate(parts))
 
 
 def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[str, object], tree: object) -> None:

@@ -105,7 +105,9 @@ class Comparison:
                 columns["record"] = [_links(runs.get(label, ())) for label in labels]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
         first = self.measure[:1] if self.measure[1:2].isupper() else self.measure[:1].upper()  # nDCG begins small
-        over = "with 95 % bootstrap intervals over queries and, where a row has several, over seeds."
+        things = {tables.counted(record) for runs in self._sources.values() for own in runs.values() for record in own}
+        each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
+        over = f"with 95 % bootstrap intervals over {each} and, where a row has several, over seeds."
         unit = f"{first}{self.measure[1:]} in percent, {over}"
         about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
@@ -158,15 +160,17 @@ class Comparison:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.
 
         Args:
-            pairs: (first, second) labels; the difference is first minus second.
+            pairs: (first, second) labels; the difference is first minus second. One that neither the paper nor a run has
+                gets no row.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
         """
+        found = measured.differences(pairs, self.runs, self.measure)
+        pairs = [pair for pair in pairs if pair in found or {*pair} <= {*self.paper}]
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
         if any({*pair} <= {*self.paper} for pair in pairs):
             printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
             columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
-        found = measured.differences(pairs, self.runs, self.measure)
         if found:
             least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
@@ -305,7 +309,9 @@ def _smoke_line(records: Sequence[Record]) -> HTML:
         " about a method, so none of its numbers is shown. From the scale <code>laptop</code> on, this machine's runs"
         " have a column beside the recorded ones.</p>"
     )
-    return folded(f"This build made {runs} at smoke scale in {spell_seconds(sum(stages.values()))}.", HTML(words))
+    took = sum(stages.values())
+    time = spell_seconds(took) if took >= 0.5 else "less than a second"
+    return folded(f"This build made {runs} at smoke scale in {time}.", HTML(words))
 
 
 def _not_measured(study: str, missing: Sequence[str], number: int, caption: str, cost: str, nearest: str, *, whole: bool) -> HTML:

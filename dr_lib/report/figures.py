@@ -38,6 +38,8 @@ PARTS |= {"dor": "questions", "gor": "continuations"}
 """What a figure calls the parts of MASTER's loss."""
 WIDTH = 5.4
 """Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
+THOUSANDS = "{x:,.10g}"
+"""Steps and passages on an axis, as the text writes them."""
 PANELS_A_ROW = 2
 LEAST_SPAN = 2.0
 """Points that an axis of intervals spans at least: a difference that no noise would leave standing must not look large."""
@@ -264,6 +266,7 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         for i, (label, (steps, values)) in enumerate(lines.items()):
             axes.plot(steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
+        axes.xaxis.set_major_formatter(THOUSANDS)
         if len(lines) > 1:
             figure.legend(loc="outside lower left", ncols=columns)
         return figure
@@ -315,6 +318,7 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
             axes.set_title(textwrap.fill(tick(label), 24), fontsize=12)  # a longer line runs into the next panel's
             axes.tick_params(labelsize=11, labelbottom=True)
             axes.locator_params(axis="x", nbins=4)
+            axes.xaxis.set_major_formatter(THOUSANDS)
         for lowest in places[max(0, len(panels) - across) : len(panels)]:
             lowest.set_xlabel("training step", fontsize=11)
         for empty in places[len(panels) :]:

@@ -22,10 +22,13 @@ from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
 
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
+TAG, SHORT = re.compile(r"<[^>]+>"), 14
+"""Longest name in letters that needs no width of its own before its numbers (book/_static/book.css)."""
 EXCERPT, LEAD = 40, 8
 """Longest passage shown for a search in letters, in a case table in words, and words before the first marked one."""
 
 
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -105,6 +108,16 @@ def per_cent(text: str) -> str:
     return re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", text)
 
 
+def times(text: str) -> str:
+    """Text with a multiplication sign between two numbers, where it has the letter.
+
+    Example:
+        >>> times("4 x 256, max 2 x").replace("\N{NO-BREAK SPACE}", "_")
+        '4_×_256, max 2 x'
+    """
+    return re.sub(r"(?<=\d) x (?=\d)", TIMES, text)
+
+
 def scientific(value: float) -> str:
     """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
 
@@ -115,8 +128,7 @@ def scientific(value: float) -> str:
     if not value or 1e-3 <= abs(value) < 1e6:
         return f"{value:g}"
     factor, power = f"{value:.1e}".split("e")
-    times = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
-    return f"{factor.removesuffix('.0')}{times}10{str(int(power)).translate(RAISED)}"
+    return f"{factor.removesuffix('.0')}{TIMES}10{str(int(power)).translate(RAISED)}"
 
 
 def link(text: str, target: str) -> Markup:
@@ -156,23 +168,37 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     return minus("{} [{}, {}]".format(*map(form.format, values)))
 
 
+PLURALS = {"value": "values", "query": "queries", "passage": "passages", "example": "examples", "context": "contexts"}
+"""What a record may have one score of."""
+
+
+def counted(record: Record) -> str:
+    """What a record has one score of: mostly a query; bytes and milliseconds are measured so many times, for no query."""
+    evaluation = record.recipe.get("evaluation", {})
+    if all(unit_of(name)[1] in ("GB", "ms") for name in record.means):
+        return "value"
+    if next(iter(record.query_ids), "").startswith("passage "):  # so notebooks number what needs no query
+        return "passage"
+    return "example" if evaluation.get("nlu") else "context" if evaluation.get("dialogue") else "query"
+
+
 def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries, laptop scale``.
 
     Runs on different data are named one after the other, those on different queries of one collection together; without any
-    run the text is empty. Bytes and milliseconds are measured so many times, for no query.
+    run the text is empty. What was counted need not be queries: `counted` says what.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     for record in (record for own in runs.values() for record in own):
         collection = record.data["collection"]
         size = f"{collection['passages']:,} passages, " if "passages" in collection else ""
-        thing = "value" if all(unit_of(name)[1] in ("GB", "ms") for name in record.means) else "query"
-        counts.setdefault((f"{data_named(collection['name'])}, {size}", thing, record.scale), []).append(len(record.query_ids))
+        place = f"{data_named(collection['name'])}, {size}", counted(record), record.scale
+        counts.setdefault(place, []).append(len(record.query_ids))
     told = []
     for (where, thing, scale), numbers in counts.items():
         least, most = min(numbers), max(numbers)
         number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-        things = thing if most == 1 else {"value": "values", "query": "queries"}[thing]
+        things = "of them" if thing == "passage" and "passages" in where else thing if most == 1 else PLURALS[thing]
         told.append(f"{where}{number} {things}, {scale} scale")
     return "; ".join(told)
 
@@ -218,8 +244,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
         for row in cells
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
+    names = max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0) if any(numbers[1:]) else 0
+    style = f' style="--names:{names}"' if names > SHORT and "verdict" not in body else ""
     return HTML(
-        f'<div class="dr-table"><table class="table"><caption>{html.escape(typographic(caption))}</caption>'
+        f'<div class="dr-table"><table class="table"{style}><caption>{html.escape(typographic(caption))}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -241,15 +269,17 @@ def named(label: str) -> str:
     Example:
         >>> named("encdec_mlm"), named("none, verbatim questions"), named("30% / 50%").replace("\N{NO-BREAK SPACE}", " ")
         ('Enc-Dec MLM', 'no pre-training, verbatim questions', '30 % / 50 %')
-        >>> named("BM25 + simlm, by rank"), named("General -> MS"), named("SimLM / + distillation"), named("PAIR / BERT")
-        ('BM25 + SimLM, by rank', 'General → MS', 'SimLM + distillation', 'PAIR, BERT')
+        >>> named("BM25 + simlm, by rank"), named("General -> MS"), named("none, 4 x 256").replace("\N{NO-BREAK SPACE}", " ")
+        ('BM25 + SimLM, by rank', 'General → MS', 'no pre-training, 4 × 256')
+        >>> named("SimLM / + distillation"), named("PAIR / BERT")
+        ('SimLM + distillation', 'PAIR, BERT')
     """
     joined = FUSED if label.startswith(FUSED) else ""
     plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))  # between rates it stays
     word, comma, rest = plain.partition(", ")
     rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
-    return re.sub(r" / (?=[A-Za-z])", ", ", shown.replace(" / + ", " + "))
+    return re.sub(r"(?<=\bretriever) (?=\d)", "\N{NO-BREAK SPACE}", times(shown))
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:

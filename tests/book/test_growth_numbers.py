@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from growth_numbers import GROWTH, TABLES, looked_up, shown
+from growth_numbers import GROWTH, TABLES, WHOLE, looked_up, shown
 
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
@@ -34,8 +34,12 @@ def test_tables_are_whole(name):
 def test_the_tables_show_what_was_measured():
     found = read_json(GROWTH)
     steps = {row[0]: row for row in TABLES["steps"](found)[1:]}
-    assert steps.keys() == found["steps"].keys()
+    assert {name.replace(WHOLE, "-") for name in steps} == found["steps"].keys()
+    assert all(row[-1].endswith("\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}") for row in steps.values())
     assert steps["encode"][1] == shown(found["steps"]["encode"]["seconds a million"])
     head, *rows = TABLES["search"](found)
-    recall = found["search"][-1]["IVF-PQ"]["chosen"]["recall"]
-    assert rows[-1][head.index("IVF-PQ, recall")] == f"{recall:.2f}"
+    assert len(rows) == 3 * len(found["search"])
+    largest = {row[1]: row for row in rows[-3:]}
+    assert largest["exact"][0] == f"{found['search'][-1]['vectors']:,}" and {"HNSW", "exact"} < largest.keys()
+    recall = found["search"][-1]["HNSW"]["chosen"]["recall"]
+    assert largest["HNSW"][head.index("recall")] == f"{recall:.2f}"

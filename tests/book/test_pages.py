@@ -155,6 +155,7 @@ def test_prose_writes_per_cent_with_a_space():
     assert named("30% / 50%") == per_cent("30 % / 50 %") == "30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%"
 
 
-def test_a_per_cent_sign_stays_with_its_number_but_code_is_left_alone():
-    code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 % n</code>'
+def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
+    code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 s</code>'
     assert unbroken(f"<p>95 % of</p>{code}") == f"<p>95\N{NO-BREAK SPACE}% of</p>{code}"
+    assert unbroken("in 91 s, 3 of 2 min, 4 seconds") == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"

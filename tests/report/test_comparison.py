@@ -104,12 +104,12 @@ def test_the_best_of_a_column_is_bold(runs):
 
 
 def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs):
-    pairs = [("ahead", "BM25"), ("ahead", "missing")]
-    html = compared(runs, {"ahead": 3.0, "BM25": 1.5}).differences(pairs, "x", tests=True).data
+    pairs = [("ahead", "BM25"), ("ahead", "printed"), ("ahead", "missing")]
+    html = compared(runs, {"ahead": 3.0, "BM25": 1.5, "printed": 2.0}).differences(pairs, "x", tests=True).data
     assert columns(html) == ["difference", "paper", "live", "p (Holm)", "smallest detectable"]
-    first, second = cells(html)
+    first, second = cells(html)  # of the third nobody knows anything
     assert first[1] == "+1.5" and first[2].startswith("+") and first[3] == "&lt; 0.0001"
-    assert second == ["ahead against missing", *["&ndash;"] * 4]
+    assert second == ["ahead against printed", "+1.0", *["&ndash;"] * 3]
     assert "p (Holm)" not in columns(compared(runs).differences(pairs, "x").data)
 
 

@@ -80,6 +80,15 @@ def test_sizes_and_times_are_of_no_query(record):
     assert "1 value, " in spell_data({"": [size]}) and "1 query, " in spell_data({"": [record("SimLM", [1.0])]})
 
 
+def test_what_has_a_score_is_named(record):
+    """A page on masks counts passages, tables of language understanding and of dialogues count their own."""
+    plain, passages, words = (record("a", [1.0, 0.0]) for _ in range(3))
+    passages.query_ids[:] = ["passage 7", "passage 9"]
+    words.recipe["evaluation"] = {"nlu": {"task": "cola"}}
+    told = [spell_data({"": [one]}) for one in (plain, passages, words)]
+    assert [one.split(", ")[2] for one in told] == ["2 queries", "2 of them", "2 examples"]
+
+
 def test_records_are_found_by_study_and_collection_at_the_largest_scale(monkeypatch):
     def one(study, label, collection="x", created="2026-01-02"):
         data = {"collection": {"name": collection, "digest": f"{collection} {created}"}}
