@@ -1,7 +1,8 @@
 """Search a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are built once and kept.
 
 Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the content of collection and
-model, so that the second question, or the second process, does not build anything.
+model, so that the second question, or the second process, does not build anything. What can be searched without torch is
+left to `dr_lib.warm`, which then finds it at once.
 """
 
 import json
@@ -47,7 +48,7 @@ TRIED = ("tides", "Wieso steigt & fällt die FLUT? [SEP] [MASK] x²", "why does 
 
 
 class Searcher(warm.Searcher):
-    """A collection and the systems that search it.
+    """A collection and the systems that search it: `search(queries, k=5)` gives a `Result` for each query.
 
     Args:
         collection: what is searched.
