@@ -225,9 +225,9 @@ def try_folder(options: argparse.Namespace) -> int:
     check_collection(options.collection)
     from dr_lib import report
     from dr_lib.lab import StudyError
-    from dr_lib.lab.search import check_queries
     from dr_lib.report.export import check_free
     from dr_lib.stages import TimeIsUpError
+    from dr_lib.warm import check_queries
 
     folder = options.to or Path(f"{Path(options.collection).resolve().name.split('.')[0]}-tried")
     page, retriever = folder / "index.html", folder / "retriever"
@@ -372,12 +372,18 @@ def export_model(options: argparse.Namespace) -> None:
 def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}  # read as tqdm is imported: bars of long work alone, and they go
-    if not options.collection.endswith(".json"):  # else perhaps a record
-        check_collection(options.collection)
-    from dr_lib.lab.search import check_queries, searcher_for
+    from dr_lib import warm
 
-    check_queries([] if options.query is None else [options.query], options.k)
-    searcher = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
+    memory = warm.Memory(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
+    searcher = memory.recall()
+    if searcher is None and not options.collection.endswith(".json"):  # else perhaps a record
+        check_collection(options.collection)
+    warm.check_queries([] if options.query is None else [options.query], options.k)
+    if searcher is None:
+        from dr_lib.lab.search import remembered, searcher_for
+
+        built = searcher_for(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
+        searcher = remembered(built, options.model, memory)
     width, result = shutil.get_terminal_size((100, 24)).columns, None
     for query in [options.query] if options.query is not None else filter(str.strip, sys.stdin):
         (result,) = searcher.search([query.strip()], options.k)

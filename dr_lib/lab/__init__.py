@@ -35,9 +35,10 @@ from dr_lib.lab.records import (
     recorded_folder,
     stage_folder,
 )
-from dr_lib.lab.search import Hit, Result, Searcher, collection_of, open_searcher, searcher_for
+from dr_lib.lab.search import Searcher, collection_of, open_searcher, searcher_for
 from dr_lib.lab.status import clean, status_lines
 from dr_lib.lab.study import Run, Study, StudyError, StudyResult, certificate_lines, execute, measured, verify, zero_shot
 from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError, code_digest, stage
+from dr_lib.warm import Hit, Result
 
 compare = Compared.run

@@ -33,6 +33,7 @@ from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
 from dr_lib.training import bert_work, machine, on_processes, train
+from dr_lib.warm import state_of
 
 COLUMNS = ["title", "text"]
 MODEL_FILES = ("config.json", "model*.safetensors", "extra.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -100,7 +101,7 @@ def open_sample(settings: CollectionSettings) -> Collection:
 
     A second call in a process gives the same object, unless its files have changed.
     """
-    return _open_sample(settings, _fingerprint(places.find_data(settings.name)))
+    return _open_sample(settings, state_of(places.find_data(settings.name) or settings.name))
 
 
 def open_checkpoint(name: str) -> Checkpoint:
@@ -121,7 +122,7 @@ def open_checkpoint(name: str) -> Checkpoint:
         return Checkpoint(recipe.name, shape, made / "model", made / "model", public=False)
     place = locate(find_encoder(name) if name in PACKAGED else name)
     shown = name if name in PACKAGED else Path(place).name if is_place(place) else place
-    return _open_checkpoint(place, shown, _fingerprint(Path(place) if is_place(place) else None))
+    return _open_checkpoint(place, shown, state_of(place))
 
 
 def open_writer(name: str) -> Checkpoint:
@@ -149,23 +150,16 @@ def model_digest(place: str) -> str:
     return json_digest({"hub": place, "revision": revision})
 
 
-def _fingerprint(path: Path | None) -> tuple[tuple[str, int, int], ...]:
-    """Sizes and times of the files at a place, so that a file replaced under a running kernel is read again."""
-    files = [path] if path and path.is_file() else sorted(path.rglob("*")) if path else []
-    facts = [(str(file), file.stat()) for file in files if file.is_file()]
-    return tuple((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
-
-
 @lru_cache(maxsize=16)
-def _open_sample(settings: CollectionSettings, fingerprint: object) -> Collection:
+def _open_sample(settings: CollectionSettings, state: str) -> Collection:
     if sizes := settings.sample_sizes():
         whole = CollectionSettings(name=settings.name, allow_duplicates=settings.allow_duplicates)
-        return _open_sample(whole, fingerprint).sample(**sizes)
+        return _open_sample(whole, state).sample(**sizes)
     return collections.load(settings.name, allow_duplicates=settings.allow_duplicates)
 
 
 @lru_cache(maxsize=8)
-def _open_checkpoint(place: str, name: str, _: object) -> Checkpoint:
+def _open_checkpoint(place: str, name: str, _: str) -> Checkpoint:
     model = Data(place, model_digest(place))  # first: transformers tries for half a minute to reach a hub
     try:
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)

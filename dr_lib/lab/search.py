@@ -1,175 +1,64 @@
 """Search a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are built once and kept.
 
 Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the content of collection and
-model, so that the second question, or the second process, does not build anything.
+model, so that the second question, or the second process, does not build anything. What can be searched without torch is
+left to `dr_lib.warm`, which then finds it at once.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from functools import partial
 from glob import escape
+from importlib.util import find_spec
 from pathlib import Path
-from textwrap import wrap
+from typing import Any
 
 import datasets
 import numpy as np
+from bm25s.stopwords import STOPWORDS_EN
+from tokenizers import Tokenizer
+from transformers import BertModel
 
-from dr_lib import objectives, places, retrieval, tokens
+from dr_lib import objectives, places, retrieval, tokens, warm
 from dr_lib.collections import Collection
-from dr_lib.errors import InputError, visible
-from dr_lib.files import file_digest, json_digest
+from dr_lib.errors import InputError
+from dr_lib.files import file_digest, json_digest, read_json
 from dr_lib.lab.base import in_shards, model_digest, open_checkpoint, open_collection, open_sample
 from dr_lib.lab.own_corpus import study_name
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
 from dr_lib.lab.status import scale_folders
-from dr_lib.models import open_encoder
+from dr_lib.models import EXTRA_FILE, PACKAGED, DenseEncoder, SentenceEncoder, open_encoder
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
+from dr_lib.warm import names_record
 
 System = Callable[[Sequence[str], int], Ranking]
 """Queries and depth -> the passages found."""
+Repeated = Callable[[], tuple[dict[str, Any], list[Path]] | None]
+"""-> the arguments of the class in `warm` that searches likewise, and where its files lie; None where there is none."""
 CANDIDATES = 100
 """Passages of the first search that a re-ranker reads."""
+TRIED = ("tides", "Wieso steigt & fällt die FLUT? [SEP] [MASK] x²", "why does the sea rise and fall twice a day " * 60)
+"""Questions by which two encoders are compared: short, with all kinds of signs, too long."""
 
 
-SHOWN, INDENT = 240, " " * 6
-"""Characters of a passage that are shown, and where its text begins in a terminal."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One passage that was found; `grade` is its judgement, None where the query has none for it."""
-
-    rank: int
-    id: str
-    title: str
-    text: str
-    score: float
-    grade: int | None = None
-
-    @property
-    def relevant(self) -> bool:
-        """Whether it is judged relevant: of TREC's grades some are below 0."""
-        return (self.grade or 0) > 0
-
-
-@dataclass(frozen=True)
-class Result:
-    """The results of every system for one query.
-
-    Attributes:
-        query: the question.
-        relevant: how many passages are judged relevant to it; None where it is no query of the collection.
-        hits: system -> passages, best first.
-    """
-
-    query: str
-    relevant: int | None
-    hits: dict[str, list[Hit]]
-
-    @property
-    def judged(self) -> str:
-        """How many passages are judged relevant, in words; empty where it is no query of the collection."""
-        verb = " is" if self.relevant == 1 else "s are"
-        return "" if self.relevant is None else f"{self.relevant} passage{verb} judged relevant"
-
-    def as_text(self, width: int = 100) -> str:
-        """The results for a terminal, one system below the other.
-
-        Args:
-            width: columns of the terminal.
-
-        Returns:
-            The query, a line on its judgements if it has any, and for each passage rank, ``*`` where it is judged relevant,
-            score and id, then title and text.
-
-        Example:
-            >>> hit = Hit(1, "p7", "Tides.", "The moon pulls.", 3.25, grade=1)
-            >>> print(Result("why tides", 1, {"BM25": [hit]}).as_text(width=40))
-            why tides
-            1 passage is judged relevant (*)
-            <BLANKLINE>
-            BM25
-            ----------------------------------------
-             1 *    3.250  p7
-                  Tides: The moon pulls.
-        """
-        lines = [one_line(self.query), *([f"{self.judged} (*)"] if self.judged else [])]
-        for system, hits in self.hits.items():
-            lines += ["", one_line(system), "-" * width, *([] if hits else ["nothing found"])]
-            for hit in hits:
-                text = shortened(one_line(f"{hit.title.rstrip(' .')}: {hit.text}".removeprefix(": ")))
-                lines.append(f"{hit.rank:2d} {'*' if hit.relevant else ' '} {hit.score:8.3f}  {one_line(hit.id)}")
-                lines += wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)
-        return "\n".join(lines)
-
-    def as_json(self) -> str:
-        """One line of JSON, safe to look at in a terminal."""
-        return visible(json.dumps(asdict(self), ensure_ascii=False))
-
-
-def shortened(text: str) -> str:
-    """As much of a text as is shown, in whole words."""
-    return text if len(text) <= SHOWN else text[:SHOWN].rsplit(" ", 1)[0] + " …"
-
-
-def one_line(text: str) -> str:
-    """Text on one line, in which what a terminal would act on is written out.
-
-    Example:
-        >>> print(one_line("a\\x1b[31mb\\n c"))
-        a\\u001b[31mb c
-    """
-    return visible(" ".join(text.split()))
-
-
-class Searcher:
-    """A collection and the systems that search it.
+class Searcher(warm.Searcher):
+    """A collection and the systems that search it: `search(queries, k=5)` gives a `Result` for each query.
 
     Args:
         collection: what is searched.
         systems: by the name that is shown.
+        opened: for those that `warm` may be able to repeat, how to ask what it needs for that.
     """
 
-    def __init__(self, collection: Collection, systems: Mapping[str, System]):
-        if not systems:
-            raise InputError("nothing to search with", where="search", fix="Give BM25 or a model.")
-        self.collection, self.systems = collection, dict(systems)
-        self._judged = judgements_by_text(collection)
-
-    def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
-        """The first `k` passages of every system for each query (or the only one); known judgements are shown.
-
-        Raises:
-            InputError: an empty query, or `k` below 1.
-        """
-        queries = [queries] if isinstance(queries, str) else queries
-        check_queries(queries, k)
-        rankings, results = {name: system(queries, k) for name, system in self.systems.items()}, []
-        for row, query in enumerate(queries):
-            grades = self._judged.get(query.strip())
-            relevant = None if grades is None else sum(grade > 0 for grade in grades.values())
-            found = {name: self._hits(one.rows[row], one.scores[row], grades or {}) for name, one in rankings.items()}
-            results.append(Result(query, relevant, found))
-        return results
-
-    def _hits(self, rows: np.ndarray, scores: np.ndarray, grades: Mapping[str, int]) -> list[Hit]:
-        passages = self.collection.passages[rows[rows >= 0].tolist()]
-        columns = zip(passages["id"], passages["title"], passages["text"], scores.tolist(), strict=False)
-        return [Hit(rank, *row, grades.get(row[0])) for rank, row in enumerate(columns, 1)]
-
-
-def check_queries(queries: Sequence[str], k: int) -> None:
-    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is made."""
-    if any(not query.strip() for query in queries):
-        raise InputError("the query is empty", where="search", fix="Write a question.")
-    if k < 1:
-        raise InputError(f"k is {k}", where="k", fix="Give 1 or more.")
+    def __init__(self, collection: Collection, systems: Mapping[str, System], opened: Mapping[str, Repeated] | None = None):
+        super().__init__(systems, lambda rows: collection.passages[rows], judgements_by_text(collection).get)
+        self.collection, self.opened = collection, dict(opened or {})
 
 
 def judgements_by_text(collection: Collection) -> dict[str, dict[str, int]]:
@@ -202,16 +91,18 @@ def open_searcher(
     Raises:
         InputError: no system at all, or a folder without a model.
     """
-    cache, systems = cache or Cache(announce=lambda line: None), {}
+    cache, systems, opened = cache or Cache(announce=lambda line: None), {}, {}
     if bm25:
-        systems["BM25"] = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index").search
+        index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
+        systems["BM25"] = Bm25.open(index).search
+        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOPWORDS_EN)}, [index])
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
-        systems[name] = open_dense(collection, folders, cache)
+        systems[name], opened[name] = open_dense(collection, folders, cache)
     if reranker is not None:
         reread = open_reranker(collection, Path(reranker), cache)
         systems |= {f"{name}, re-ranked": partial(reread, system) for name, system in tuple(systems.items())}
-    return Searcher(collection, systems)
+    return Searcher(collection, systems, opened)
 
 
 def searcher_for(source: str, models: Sequence[Path] = (), reranker: Path | None = None, *, bm25: bool = True) -> Searcher:
@@ -252,30 +143,92 @@ def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Re
     return models_of(newest), newest
 
 
-def names_record(source: str) -> bool:
-    """Whether a .json file is a record: one object with its checksum first, where a collection has an object a line."""
-    path = Path(source).expanduser()
-    if not source.endswith(".json") or not path.is_file():
-        return source.endswith(".json") and places.find_data(source) is None
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().strip() == "{" and file.readline().lstrip().startswith('"checksum"')
-
-
-def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> System:
+def open_dense(collection: Collection, models: Mapping[str, Path | str], cache: Cache) -> tuple[System, Repeated]:
     """A dense retriever over the vectors of a collection, which are made at the first call and kept."""
     query_side, passage_side = (Path(models.get(side) or models["retriever"]) for side in ("query-encoder", "passage-encoder"))
     for folder in (query_side, passage_side):
         if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
             fix = "Give a model that sentence-transformers or dr_lib has saved."
             raise InputError("neither modules.json nor dense.json in this folder", where=folder, fix=fix)
-    vectors = retrieval.open_vectors([cache.get(one) for one in vectors_of(collection, passage_side)])
+    shards = [cache.get(one) for one in vectors_of(collection, passage_side)]
+    vectors = retrieval.open_vectors(shards)
     encoder = open_encoder(query_side, device=machine.device())
 
     def search(queries: Sequence[str], k: int) -> Ranking:
         scores, rows = retrieval.search(encoder.encode(queries, queries=True), vectors, k, device=machine.device())
         return Ranking(list(map(str, range(len(queries)))), rows, scores)
 
-    return search
+    def repeated() -> tuple[dict[str, Any], list[Path]] | None:
+        own = query_encoder(query_side, encoder)
+        return own and ({"encoder": own, "vectors": [str(folder / "vectors.npy") for folder in shards]}, [query_side, *shards])
+
+    return search, repeated
+
+
+def query_encoder(folder: Path, encoder: DenseEncoder | SentenceEncoder) -> dict[str, Any] | None:
+    """The arguments of the `warm.QueryEncoder` that gives the same vectors; None where there is none.
+
+    It is tried out: what an encoder does beside what its settings say would show in the vectors.
+    """
+    own: dict[str, Any] = {"projection": None}
+    if isinstance(encoder, DenseEncoder):
+        settings, bert, tokenizer = encoder.settings, encoder.encoder, encoder.tokenizer
+        own |= {"length": settings.query_length, "side": settings.query_side, "plain": True, "prompt": ""}
+        own |= {"pooling": settings.pooling, "normalise": settings.normalise}
+        if settings.projection:
+            own["projection"] = str(folder / EXTRA_FILE)
+    else:
+        modules, tokenizer = list(encoder.model), encoder.model.tokenizer
+        if [type(one).__name__ for one in modules] not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+            return None
+        folder, bert = folder / read_json(folder / "modules.json")[0]["path"], modules[0].auto_model
+        own |= {"length": encoder.model.max_seq_length, "side": getattr(tokenizer, "truncation_side", None), "plain": False}
+        own |= {"prompt": encoder.model.prompts.get("query") or "", "pooling": modules[1].pooling_mode}
+        own["normalise"] = len(modules) == 3 or encoder.model.similarity_fn_name == "cosine"
+    weights, pieces = folder / "model.safetensors", folder / "tokenizer.json"
+    if type(bert) is not BertModel or bert.config.hidden_act != "gelu" or own["pooling"] not in ("cls", "mean"):
+        return None
+    if not (weights.is_file() and pieces.is_file() and own["length"] in range(4, bert.config.max_position_embeddings + 1)):
+        return None
+    if _pieces(Tokenizer.from_file(str(pieces))) != _pieces(tokenizer.backend_tokenizer):
+        return None
+    own |= {"weights": str(weights), "tokenizer": str(pieces), "first": tokenizer.cls_token_id, "last": tokenizer.sep_token_id}
+    own |= {"layers": bert.config.num_hidden_layers, "heads": bert.config.num_attention_heads}
+    own["epsilon"] = bert.config.layer_norm_eps
+    with suppress(InputError, KeyError):  # weights in other files, of other types or names
+        made, expected = warm.QueryEncoder(**own), encoder.encode(TRIED, queries=True)
+        off = [np.linalg.norm(made(text) - vector) for text, vector in zip(TRIED, expected, strict=True)]
+        if (off <= 1e-5 * np.linalg.norm(expected, axis=1)).all():
+            return own
+    return None
+
+
+def _pieces(tokenizer: Tokenizer) -> dict[str, Any]:
+    """How a tokenizer cuts texts into pieces, whatever it does to the lengths of sequences."""
+    return {name: value for name, value in json.loads(tokenizer.to_str()).items() if name not in ("truncation", "padding")}
+
+
+def remembered(searcher: Searcher, models: Sequence[Path], memory: warm.Memory) -> warm.Searcher:
+    """The same search as `warm` answers it, kept for the next process; the given one where `warm` cannot.
+
+    It cannot where a re-ranker takes part, a collection was cut to a sample, or `query_encoder` knows nothing. Nor is kept
+    what a model of the hub finds: tomorrow there may be a newer one under its name.
+    """
+    collection, asked = searcher.collection, {name: searcher.opened.get(name) for name in searcher.systems}
+    if memory.given is None or collection.folder is None or not all(asked.values()):
+        return searcher
+    answers = {name: repeated() for name, repeated in asked.items()}
+    if not all(answers.values()):
+        return searcher
+    made = [folder.resolve() for _, folders in answers.values() for folder in folders]
+    packages = [Path(found.origin).parent for name in PACKAGED.values() if (found := find_spec(name))]
+    roots = [root.resolve() for root in (places.cache_root() / "stages", *packages, *models)]
+    if not all(any(folder.is_relative_to(root) for root in roots) for folder in made):
+        return searcher
+    place = places.find_data(collection.place)
+    systems = [(name, arguments) for name, (arguments, _) in answers.items()]
+    memory.keep(collection.folder, systems, [*made, collection.folder, *([place] if place else [])])
+    return warm.opened(collection.folder, systems)
 
 
 def vectors_of(collection: Collection, folder: Path) -> list[Stage]:

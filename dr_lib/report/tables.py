@@ -17,9 +17,9 @@ from IPython.display import HTML
 from dr_lib.collections import Collection, judged_rows
 from dr_lib.evaluation import Case, Interval, flips, unit_of
 from dr_lib.lab import Hit, Record, Result, collection_of, ranking_of
-from dr_lib.lab.search import shortened
 from dr_lib.objectives import NAMES
 from dr_lib.retrieval import Ranking
+from dr_lib.warm import shortened
 
 LONG_WORD, JOINT, WORD = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])"), re.compile(r"\w+")
 TAG, SHORT = re.compile(r"<[^>]+>"), 14

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import ir_measures
 import pytest
@@ -11,10 +12,11 @@ import torch
 from ir_measures import RR, nDCG
 from transformers import BertConfig, BertForSequenceClassification
 
-from dr_lib import lab
+from dr_lib import lab, warm
 from dr_lib.__main__ import main
 from dr_lib.errors import InputError
 from dr_lib.files import json_digest
+from dr_lib.lab.own_corpus import study_name
 from dr_lib.models import CrossEncoder, CrossEncoderSettings
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
@@ -169,6 +171,63 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(run, 
         assert main([str(one) for one in arguments]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("error: ") and said in line
+
+
+# Searches that are remembered (`dr_lib.warm`; more in tests/test_warm.py) ----------------------------------------------
+
+
+@pytest.fixture
+def ask(here, capsys, monkeypatch):
+    """What a search prints as JSON, and whether it was remembered before: `ask("mine", "words of a question")`."""
+    monkeypatch.setenv("DR_DATA", str(here))
+
+    def search(source, query, *models):
+        known = warm.Memory(str(source), models).recall() is not None
+        capsys.readouterr()
+        named = [text for model in models for text in ("--model", str(model))]
+        assert main(["search", str(source), query, *named, "--json"]) == 0
+        return json.loads(capsys.readouterr().out), known
+
+    return search
+
+
+def test_a_record_is_remembered_until_its_file_or_its_collection_changes(run, here, ask, capsys):
+    found = ask(run[2], "dense retriever")[0]
+    assert ask(run[2], "dense retriever") == (found, True) and set(found["hits"]) == {"BM25", "no pre-training"}
+    run[2].write_text(run[2].read_text())
+    assert ask(run[2], "dense retriever") == (found, False) and ask(run[2], "dense retriever") == (found, True)
+    with (here / "tiny" / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "new", "text": "a dense retriever"}\n')
+    assert main(["search", str(run[2]), "dense retriever"]) == 1 and "has changed since" in capsys.readouterr().err
+    run[2].write_text(run[2].read_text().replace("0", "1", 1))
+    assert main(["search", str(run[2]), "dense retriever"]) == 1 and "altered" in capsys.readouterr().err
+
+
+def test_the_name_of_a_method_means_the_newest_record_of_it(run, here, ask):
+    record, recipe, _ = run
+    other = lab.execute(lab.Run("tests/search", "no pre-training", "smoke", recipe.with_(seed=7, objective="none")), quiet())
+    study, folder = study_name(lab.open_sample(recipe.collection)), lab.live_folder("laptop")
+
+    def save(made, created):
+        made.model_copy(update={"study": study, "label": "none", "created": created}).save(folder)
+
+    save(record, "2026-01-01T00:00:00+00:00")
+    first = ask("tiny", "dense retriever", Path("none"))[0]
+    assert ask("tiny", "dense retriever", Path("none")) == (first, True)
+    save(other, "2026-01-02T00:00:00+00:00")
+    second, known = ask("tiny", "dense retriever", Path("none"))
+    assert not known and second["hits"]["BM25"] == first["hits"]["BM25"]
+    assert second["hits"]["no pre-training"] != first["hits"]["no pre-training"]
+    assert ask("tiny", "dense retriever", Path("none")) == (second, True)
+
+
+def test_a_record_with_a_re_ranker_is_searched_as_ever(tiny_recipe, shared, here, ask):
+    recipe = tiny_recipe.with_(objective="none", final="reranker")
+    shutil.copytree(tiny_recipe.collection.name, here / "tiny")
+    path = lab.execute(lab.Run("t", "row", "smoke", recipe), quiet()).save(here)
+    for _ in range(2):
+        found, known = ask(path, "dense retriever")
+        assert not known and list(found["hits"]) == ["BM25", "row", "BM25, re-ranked", "row, re-ranked"]
 
 
 # From a record to its models ----------------------------------------------------------------------------------------

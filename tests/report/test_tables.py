@@ -10,10 +10,10 @@ import pytest
 from dr_lib.collections import Collection
 from dr_lib.evaluation import Case, Interval
 from dr_lib.lab import Hit, Result
-from dr_lib.lab.search import one_line
 from dr_lib.report import flips_table, folded, interval_cell, search_table, spell, table, tables
 from dr_lib.report.tables import cases_table, marked
 from dr_lib.retrieval import Ranking
+from dr_lib.warm import one_line
 
 PASSAGES = datasets.Dataset.from_dict(
     {

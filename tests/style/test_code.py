@@ -12,7 +12,7 @@ from report import LIBRARY, ROOT, circles, fragments, imported, modules, name_of
 
 STRICT = True  # whether circles and cut-off pieces fail; while folders are being put together they only tell
 ORDER = """
-__init__ errors files places
+__init__ errors files places warm
 settings stages
 collections
 tokens
