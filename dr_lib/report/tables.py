@@ -35,6 +35,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 """A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to it."""
 DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA-Med", "scifact": "SciFact"}
+DATA |= {"liveqa-med-questions": "LiveQA-Med, generated training questions"}
 DATA |= {"cacm": "CACM", "cranfield": "Cranfield", "medline": "Medline", "npl": "NPL", "trecdl-mini": "TREC DL (sample)"}
 DATA |= {"dbpedia-mini": "DBpedia-Entity (sample)", "wikipedia-nq": "Wikipedia and NQ", "reddit-retrieval": "Reddit"}
 DATA |= {"topical-chat": "Topical-Chat", "ubuntu-irc": "Ubuntu IRC", "sgd": "SGD", "msmarco-passage": "MS MARCO"}
