@@ -2,9 +2,12 @@
 
 import re
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
+PAGES = re.compile(r"\bPages?(?: of the book)?:\s+[a-z_]+/[\w/-]+(?:,\s+[a-z_]+/[\w/-]+)*")
+"""Where a docstring names pages of the book, by their paths."""
 
 
 def split_names(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
@@ -30,6 +33,22 @@ def split_names(app: Sphinx, what: str, name: str, thing: object, options: objec
     lines[:] = out
 
 
+def link_pages(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Make the paths of pages links, and arrows between words those of print; code stays as it is."""
+    known = app.env.found_docs
+    linked = PAGES.sub(
+        lambda found: re.sub(r"[a-z_]+/[\w/-]+", lambda page: f":doc:`/{page[0]}`" if page[0] in known else page[0], found[0]),
+        "\n".join(lines),
+    )
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else line.replace(" -> ", " → ") for line in linked.split("\n")]
+
+
+def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> None:
+    """Types inside others without the mark that autodoc leaves before their module."""
+    for text in [text for text in content.findall(nodes.Text) if "[~typing." in text]:
+        text.parent.replace(text, nodes.Text(text.replace("[~typing.", "[")))
+
+
 def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text.
 
@@ -52,9 +71,11 @@ def without_completions(app: Sphinx, what: str, name: str, *about: object) -> tu
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect them; the first two before napoleon, which works at priority 500."""
+    """Connect them; those of docstrings before napoleon, which works at priority 500, that of types after autodoc's own."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
+    app.connect("autodoc-process-docstring", link_pages, priority=400)
+    app.connect("object-description-transform", plain_types, priority=900)
     app.connect("autodoc-process-signature", without_completions)
     app.connect("autodoc-skip-member", skip_pydantic)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -27,7 +27,7 @@ class Cluster(Executor):
     """An executor for `Study` whose workers are Dask's.
 
     Args:
-        where: address of a scheduler, such as "tcp://10.0.0.1:8786"; or a number of workers to start on this machine.
+        where: address of a scheduler, such as `"tcp://10.0.0.1:8786"`; or a number of workers to start on this machine.
 
     Raises:
         InputError: Dask is not installed, or nothing answers under the address.

@@ -61,7 +61,7 @@ NAMES = {
     "nsp": "pairs read together (BERT)",
     "pair": "PAIR",
 }
-"""What a page calls a method in place of its code word."""
+"""Code word -> what a page calls the method: `"mlm"` is masked LM, `"paq"` generated questions (PAQ)."""
 
 
 def names() -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class Comparison:
                 caption += f" {which} not include how far another training would differ."
         if len(columns) == 1:
             return NOTHING
-        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if found else "Points."
+        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if found else f"Points of {self.paper_measure}."
         data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if found else ""
         return tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
 

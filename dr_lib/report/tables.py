@@ -100,13 +100,15 @@ def typographic(text: str) -> str:
 
 
 def per_cent(text: str) -> str:
-    """Text with each per cent sign a space that does not break behind its number, as the book writes it.
+    """Text with the spaces that do not break: before a per cent sign, around a slash between numbers, and in ``s(p, q)``.
 
     Example:
-        >>> per_cent("30% of 95 %").replace("\N{NO-BREAK SPACE}", "_")
-        '30_% of 95_%'
+        >>> per_cent("30% of 95 %, 0.9 / 0.1, s(q, p)").replace("\N{NO-BREAK SPACE}", "_")
+        '30_% of 95_%, 0.9_/_0.1, s(q,_p)'
     """
-    return re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", text)
+    fixed = re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", text)
+    fixed = re.sub(r"(?<=[\d%]) / (?=\d)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}", fixed)
+    return re.sub(r"(?<=\bs\()(\S{1,2}), (?=\S{1,2}\))", "\\1,\N{NO-BREAK SPACE}", fixed)
 
 
 def times(text: str) -> str:

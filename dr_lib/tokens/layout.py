@@ -119,9 +119,9 @@ def finest(device: torch.device) -> torch.dtype:
 class Truncated:
     """What is left of each passage after truncation.
 
-    Attributes (all `[batch]` int64 but the last):
-        title, body: number of pieces left.
-        title_start, body_start: how many pieces of each were dropped in front.
+    Attributes:
+        title, body: `[batch]` int64, number of pieces left.
+        title_start, body_start: `[batch]` int64, how many pieces of each were dropped in front.
         separate: `[batch]` bool, True where title and body are two segments with a [SEP] between.
     """
 

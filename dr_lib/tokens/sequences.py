@@ -25,7 +25,7 @@ class QueryPassagePairs:
         passages: titles and texts.
         tokenizer: the one that both stores were built with.
         max_length: longest pair, special tokens included, at least 4; pairs are cut longest-first.
-        title: put "title: " before the body where there is a title.
+        title: put `"title: "` before the body where there is a title.
         pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
 
     Raises:

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from api_docs import keep_sentence, split_names
+from api_docs import keep_sentence, link_pages, plain_types, split_names
+from docutils import nodes
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 
@@ -32,3 +33,16 @@ def test_several_names_of_one_line_are_entries_of_their_own():
         ":ivar low: ends of the interval.",
         ":ivar high: ends of the interval.",
     ]
+
+
+def test_pages_that_a_docstring_names_are_links_and_code_keeps_its_arrows():
+    lines = ["A mask: word -> bool. Pages: ideas/masking,", "ideas/nowhere.", ">>> lambda x: x  # int -> int"]
+    book = SimpleNamespace(env=SimpleNamespace(found_docs={"ideas/masking"}))
+    link_pages(book, "function", "name", None, None, lines)
+    assert lines == ["A mask: word → bool. Pages: :doc:`/ideas/masking`,", "ideas/nowhere.", ">>> lambda x: x  # int -> int"]
+
+
+def test_a_type_inside_another_has_no_mark():
+    paragraph = nodes.paragraph("", "tuple[~typing.Literal['a'], ...]")
+    plain_types(None, "py", "function", nodes.container("", paragraph))
+    assert paragraph.astext() == "tuple[Literal['a'], ...]"

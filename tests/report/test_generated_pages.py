@@ -145,7 +145,7 @@ def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
 def test_the_status_page_names_records_and_machine_in_words():
     recorded = load_record(next(recorded_folder("laptop").glob("simlm-table08_30-50_*.json")))
     configuration, _, data, *_ = generated_pages._record_row(recorded, {})
-    assert ">30\N{NO-BREAK SPACE}% / 50\N{NO-BREAK SPACE}%</a>" in configuration.html and data.startswith("SQuAD (")
+    assert ">30_%_/_50_%</a>" in configuration.html.replace("\N{NO-BREAK SPACE}", "_") and data.startswith("SQuAD (")
     assert {*generated_pages.MACHINE, "versions"} == {*machine.machine_facts()}
 
 
