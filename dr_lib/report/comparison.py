@@ -117,13 +117,13 @@ class Comparison:
         return HTML("".join(part.data for part in parts))
 
     def _age(self) -> list[str]:
-        """That the records are of an older recipe, where they are: then the page's command measures something else."""
+        """That the records are of a shorter recipe, where they are: then the page's command measures something else."""
         records = [record for own in self.recorded.values() for record in own]
         if not of_older_recipe(records):
             return []
         recipe = records[0].recipe
         was = f"passages of {recipe['passage_length']} pieces, {recipe['finetuning']['steps']:,} steps of fine-tuning"
-        return [f"Recorded with an older recipe ({was}); this page's command runs today's."]
+        return [f"Recorded with a shorter recipe ({was}) than this page's command runs today."]
 
     def _controls(self) -> HTML:
         """The recorded controls that the table lacks, if they were measured in its setting and on its queries."""
@@ -229,7 +229,7 @@ class Comparison:
             listed = "<br>".join(_pair(pair, said(pair.state), self.measure) for pair in found.pairs)
             pairs = Markup(listed) if listed else None
             source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
-            data = f"Measured{source}: {spell_data({'': records})}{', older recipe' * of_older_recipe(records)}." if records else ""
+            data = f"Measured{source}: {spell_data({'': records})}{', shorter recipe' * of_older_recipe(records)}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
@@ -366,7 +366,7 @@ def nearest(study: str, measure: str, about: str) -> str:
     values = "; ".join(f"{html.escape(named(label))} {means[label]:.1f}" for label in order)
     if not values:
         return ""
-    older = "; an older recipe" * of_older_recipe([record for own in runs.values() for record in own])
+    older = "; a shorter recipe" * of_older_recipe([record for own in runs.values() for record in own])
     where = f"{_page_link(notebook_of(study)) or html.escape(study)}, {html.escape(spell_data(runs))}{older}"
     return (
         f"<strong>The nearest records</strong> are of {html.escape(about)} ({where}). {html.escape(measure)} in percent: {values}."
