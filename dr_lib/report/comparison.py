@@ -229,7 +229,8 @@ class Comparison:
             listed = "<br>".join(_pair(pair, said(pair.state), self.measure) for pair in found.pairs)
             pairs = Markup(listed) if listed else None
             source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
-            data = f"Measured{source}: {spell_data({'': records})}{', shorter recipe' * of_older_recipe(records)}." if records else ""
+            shorter = ", shorter recipe" * of_older_recipe(records)
+            data = f"Measured{source}: {spell_data({'': records})}{shorter}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
