@@ -54,7 +54,7 @@ ELSEWHERE = [
     "lab.Study.run",
     "lab.execute",
     "lab.Pipeline.retriever",
-    "lab.Searcher.search",
+    "warm.Searcher.search",
     "report.curves",
     "report.save_for_others",
     "retrieval.write_run",
