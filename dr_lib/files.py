@@ -122,6 +122,14 @@ def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
     return array
 
 
+def open_array(path: str | Path) -> np.ndarray:
+    """Memory-map a `.npy` file; one that is missing or cut short raises `InputError`."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make it again.") from None
+
+
 def make_readable(folder: Path) -> None:
     """Let all read what is in a folder: some libraries write through temporary files, which only their owner can read."""
     for path in (folder, *folder.rglob("*")):

@@ -33,12 +33,13 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from dr_lib.errors import InputError, visible
-from dr_lib.files import read_json, read_sealed, sealed, write_json
+from dr_lib.files import open_array, read_json, read_sealed, sealed, write_json
 from dr_lib.places import cache_root, data_root, find_data
 
 SHOWN, INDENT = 240, " " * 6
 """Characters of a passage that are shown, and where its text begins in a terminal."""
-WORD = re.compile(r"(?u)\b\w\w+\b").findall  # as `retrieval.bm25` cuts texts
+WORD = re.compile(r"(?u)\b\w\w+\b").findall
+"""What BM25 takes for words in a text of small letters."""
 BLOCK = 1 << 15
 """Passages whose vectors are in memory at a time."""
 GRID = np.linspace(-6, 6, 3073)  # 256 points to a unit; beyond 6, erf is 1 in float32
@@ -208,7 +209,7 @@ class WordSearch:
     def __init__(self, index: str | Path, stop_words: Iterable[str]):
         index = Path(index)
         self.passages = read_json(index / "bm25.json")["passages"]
-        self._weights, self._rows, self._ends = (mapped(index / f"{name}.npy") for name in ("data", "indices", "indptr"))
+        self._weights, self._rows, self._ends = (open_array(index / f"{name}.npy") for name in ("data", "indices", "indptr"))
         self._numbers = {stem: number for number, stem in enumerate(read_json(index / "words.json"))}
         self._stop_words, self._stem = frozenset(stop_words), Stemmer.Stemmer("english").stemWord
 
@@ -233,7 +234,7 @@ class VectorSearch:
     """
 
     def __init__(self, encoder: Mapping[str, Any], vectors: Sequence[str]):
-        self._encoder, self._vectors = QueryEncoder(**encoder), [mapped(path) for path in vectors]
+        self._encoder, self._vectors = QueryEncoder(**encoder), [open_array(path) for path in vectors]
 
     def __call__(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows `[found]` of the nearest passages, at most `k`, and scores float32."""
@@ -392,14 +393,6 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.n
         rows, scores = rows[high], scores[high]
     order = np.lexsort((rows, -scores))[:k]
     return rows[order], scores[order]
-
-
-def mapped(path: str | Path) -> np.ndarray:
-    """A `.npy` file, memory-mapped; one that is missing or cut short raises `InputError`."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make it again.") from None
 
 
 # A collection without the library of its Arrow files ------------------------------------------------------------------

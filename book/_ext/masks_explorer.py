@@ -19,7 +19,7 @@ from dr_lib import masking
 from dr_lib.files import write_text
 from dr_lib.lab import Cache, Pipeline, Recipe
 from dr_lib.materials import NgramCounts, look_up, word_blocks
-from dr_lib.report import stop_words
+from dr_lib.report import stop_words, typographic
 from dr_lib.tokens import TokenBatch, TokenStore, TokenValues, load_tokenizer
 from dr_lib.training import hash64
 
@@ -172,7 +172,7 @@ def example(sources: Sources, row: int) -> str:
     pieces = sources.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
     lines = []
     for name, one in masks.items():
-        function, words = html.escape(name.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")).split(": ")
+        function, words = html.escape(typographic(name)).split(": ")
         lines.append(f"<dt><code>{function}</code> {words}</dt><dd class='text'>{_spans(batch, pieces, *one)}</dd>")
     return f"<div class='dr-masks'><dl>{''.join(lines)}</dl></div>\n"
 

@@ -38,8 +38,8 @@ from dr_lib.lab import Cache, Data, load_record, models_of, open_checkpoint, sta
 from dr_lib.models import DenseEncoder, DenseSettings
 from dr_lib.report import data_named, table
 from dr_lib.retrieval import Bm25, encode, encode_queries
-from dr_lib.retrieval.bm25 import WORD
 from dr_lib.tokens import TokenStore, load_tokenizer
+from dr_lib.warm import WORD
 
 FOLDER = "extra/search-page"
 RETRIEVERS = places.project_root() / "book" / "weights" / "search"

@@ -24,7 +24,7 @@ from matplotlib.lines import Line2D
 
 from dr_lib.evaluation import Interval
 from dr_lib.lab import Record
-from dr_lib.report.tables import named
+from dr_lib.report.tables import named, typographic
 
 FAMILIES = {
     "one vector for a decoder": "simlm cdmae encdecmlm encdecrtd autoencoder condenser cocondenser retromae master",
@@ -122,7 +122,7 @@ def _svg(draw: Callable[[Palette], Figure], salt: str) -> str:
     with mpl.rc_context(LOOK | {"svg.hashsalt": salt}):
         buffer = io.StringIO()
         draw(PALETTE).savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    svg = re.sub(r"(?<=\w)'(?=\w)", "\N{RIGHT SINGLE QUOTATION MARK}", buffer.getvalue().partition("<svg")[2])
+    svg = typographic(buffer.getvalue().partition("<svg")[2])
     svg = re.sub(r"<(metadata|style).*?</\1>|<!--.*?-->| id=\"[A-Za-z][\w.]*_\d+\"|rotate\(-0 [^)]*\)", "", svg, flags=re.DOTALL)
     svg = re.sub(r" (d|x|y|transform)=\"[^\"]*\"", lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
     svg = re.sub("|".join(VARIABLES), lambda found: f"var(--dr-figure-{VARIABLES[found[0]]}, {found[0]})", svg)

@@ -4,7 +4,7 @@ from dr_lib.retrieval.bm25 import Bm25, bm25_index, bm25_run, cut_texts
 from dr_lib.retrieval.encode import dense_run, encode, encode_queries, open_vectors, shards, vectors
 from dr_lib.retrieval.given import given, given_run, given_vectors
 from dr_lib.retrieval.mining import mine_negatives, negatives
-from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, open_array, write_run
+from dr_lib.retrieval.ranking import Ranking, holds_answer, normal_form, write_run
 from dr_lib.retrieval.rerank import (
     Scorer,
     bm25_teacher_scores,

@@ -7,7 +7,6 @@ are those of the library `bm25s`. Building and search are our own: whole arrays 
 queries, ties decided (`benchmarks/bench_bm25.py` compares). Page of the book: ideas/negatives.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +20,15 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from dr_lib.collections import Collection
-from dr_lib.files import fresh_folder, new_array, read_json, write_json
-from dr_lib.retrieval.ranking import Ranking, open_array
+from dr_lib.files import fresh_folder, new_array, open_array, read_json, write_json
+from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import Layout, load_tokenizer, truncate
+from dr_lib.warm import WORD, best
 
 CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 MATCHES = 1 << 22  # scores in memory at a time
 ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}  # as scipy's sparse rows have them
-WORD = re.compile(r"(?u)\b\w\w+\b").findall
 
 
 class Bm25:
@@ -118,8 +117,8 @@ class Bm25:
             found = words[start:stop] @ self._weights
             for query in range(start, stop):
                 ends = slice(*found.indptr[query - start : query - start + 2])
-                best, places = _best(found.data[ends], found.indices[ends], k)
-                rows[query, : len(best)], scores[query, : len(best)] = places, best
+                places, top = best(found.indices[ends], found.data[ends], k)
+                rows[query, : len(top)], scores[query, : len(top)] = places, top
             bar.update(stop - start)
         bar.close()
         names = query_ids if query_ids is not None else [str(i) for i in range(len(queries))]
@@ -247,15 +246,6 @@ def _weigh(chunks: list[_Counts], words: int, k1: float, b: float, folder: Path 
         free[chunk.words] += chunk.frequency
         start += len(chunk.lengths)
     return sparse.csr_matrix(tuple(arrays), shape=(words, len(lengths)), copy=False)
-
-
-def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` highest scores and their rows, equal scores by ascending row."""
-    if len(scores) > k:
-        kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
-        scores, rows = scores[kept], rows[kept]
-    order = np.lexsort((rows, -scores))[:k]
-    return scores[order], rows[order]
 
 
 @stage()

@@ -26,9 +26,9 @@ from tqdm.auto import tqdm
 
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
-from dr_lib.files import json_digest, new_array, read_json, write_json
+from dr_lib.files import json_digest, new_array, open_array, read_json, write_json
 from dr_lib.models import DenseEncoder
-from dr_lib.retrieval.ranking import Ranking, open_array
+from dr_lib.retrieval.ranking import Ranking
 from dr_lib.retrieval.search import search
 from dr_lib.stages import stage
 from dr_lib.tokens import Side, Title, TokenStore, plan_by_length

@@ -18,7 +18,7 @@ from datasets import Dataset
 
 from dr_lib.collections import id_chunks
 from dr_lib.errors import InputError
-from dr_lib.files import fresh_folder, read_json, write_json, write_text
+from dr_lib.files import fresh_folder, open_array, read_json, write_json, write_text
 
 RUN_COLUMNS = ["query", "q0", "passage", "rank", "score", "tag"]
 
@@ -150,14 +150,6 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
     except csv.Error:
         raise InputError("an id or the tag is not one word", where=path, fix="Use ids and a tag without blanks.") from None
     write_text(Path(path), text)
-
-
-def open_array(path: Path) -> np.ndarray:
-    """Memory-map a `.npy` file; one that is missing or cut short raises `InputError`."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"not a whole .npy file ({error})", where=path, fix="Make it again.") from None
 
 
 # Answers in ranked passages -------------------------------------------------------------------------------------------
