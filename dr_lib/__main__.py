@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             if (given := getattr(options, name, None)) is not None and not 0 < given < math.inf:
                 where = f"--{name.replace('_', '-')}"
                 raise InputError(f"{given:g} {unit}", where=where, fix="Give a number above 0, such as 30.")
+        for path in missing(options):  # before the libraries of the models are imported, which takes seconds
+            raise InputError("no such file or folder", where=path, fix="Check the path.")
         return options.command(options) or 0
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
@@ -67,6 +69,16 @@ def main(arguments: list[str] | None = None) -> int:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
         print(f"error: {visible(told)}. Check the path, its permissions and the free disk space.", file=sys.stderr)
     return 1
+
+
+def missing(options: argparse.Namespace) -> Iterator[Path]:
+    """Paths given on the command line where nothing lies; what might be the name of a model is left to whoever looks for it."""
+    for option in ("notebooks", "record", "recipe", "reranker", "model"):
+        given = getattr(options, option, None) or []
+        for path in map(Path, given if isinstance(given, list) else [given]):
+            named = option == "model" and path.suffix != ".json" and str(path)[0] not in "./~"
+            if not named and not path.expanduser().exists():
+                yield path
 
 
 class Parser(argparse.ArgumentParser):

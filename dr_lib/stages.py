@@ -644,7 +644,8 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """Versions of Python and of the packages that can change a number, as installed."""
     found = {"python": sys.version.split()[0]}
     for name in PACKAGES:

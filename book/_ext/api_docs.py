@@ -4,6 +4,7 @@ import re
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 PAGES = re.compile(r"\bPages?(?: of the book)?:\s+[a-z_]+/[\w/-]+(?:,\s+[a-z_]+/[\w/-]+)*")
@@ -70,6 +71,13 @@ def without_completions(app: Sphinx, what: str, name: str, *about: object) -> tu
     return ("(**changes)", "Recipe") if name.endswith("Recipe.with_") else None
 
 
+def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
+    """Leave Python's own modules out of the sources to read: a cached property counts as one of functools."""
+    sources = getattr(env, "_viewcode_modules", {})
+    for name in [name for name in sources if name.partition(".")[0] != "dr_lib"]:
+        del sources[name]
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect them; those of docstrings before napoleon, which works at priority 500, that of types after autodoc's own."""
     app.connect("autodoc-process-docstring", split_names, priority=400)
@@ -78,4 +86,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("object-description-transform", plain_types, priority=900)
     app.connect("autodoc-process-signature", without_completions)
     app.connect("autodoc-skip-member", skip_pydantic)
+    app.connect("env-updated", own_sources)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

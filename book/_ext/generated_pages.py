@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -84,26 +85,33 @@ def write_pages(to: Path) -> list[Path]:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    copy_records(to / "extra" / "book" / "records")
-    entries = ledger()
-    pages = {
-        "reference/claims.md": claims_page(entries),
-        "reference/status.md": status_page(to),
-        "reference/data.md": data_page(),
-        "reference/base-model.md": base_page(),
-        "teaching/routes.md": routes_page(load_plan()),
-    }
+    with ProcessPoolExecutor(1) as beside:  # by then no notebook runs, and another core has nothing to do
+        working = beside.submit(write_what_works, to)
+        copy_records(to / "extra" / "book" / "records")
+        entries = ledger()
+        pages = {
+            "reference/claims.md": claims_page(entries),
+            "reference/status.md": status_page(to),
+            "reference/data.md": data_page(),
+            "reference/base-model.md": base_page(),
+            "teaching/routes.md": routes_page(load_plan()),
+        }
+        working.result()
     write_json(to / "extra" / "claims.json", entries)
     measured = places.project_root() / "book" / "reference" / "measured"
     speeds = [speed_table(read_json(measured / f"{name}.json")).data for name in SPEEDS]
     parts = zip(PARTS, (paper_cards(entries), methods_figure().data, *speeds), strict=True)
     for name, text in (*pages.items(), *parts):
         write_text(to / name, text)
+    return [to / name for name in pages]
+
+
+def write_what_works(to: Path) -> None:
+    """Write what the pages load that answer their reader: the search, the explorers, the model that learns in a tab."""
     write_explorer(to)
     write_search(to)
     write_explorers(to)
     write_tab(to)
-    return [to / name for name in pages]
 
 
 def copy_records(to: Path) -> None:

@@ -17,9 +17,7 @@ Study, label and measure are those of the record; where none has them the build 
 record of its studies has changed.
 """
 
-from functools import cache
 from itertools import compress
-from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -35,17 +33,11 @@ from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_f
 from dr_lib.report import data_named, named, recorded, table
 
 
-@cache
-def records_in(folder: Path, study: str) -> list[Record]:
-    """The records of a study, read once in a build: a page may name them dozens of times."""
-    return load_records(folder, study)
-
-
 def records_of(cell: str) -> tuple[list[Record], str]:
     """The records that a cell names, one a seed, and the measure; `InputError` where there is none."""
     study, label, measure, *place = (part.strip() for part in cell.split(";"))
     for scale in SCALES:
-        records = [record for record in records_in(recorded_folder(scale), study) if record.label == label]
+        records = [record for record in load_records(recorded_folder(scale), study) if record.label == label]
         if chosen := [record for record in records if not place or record.data["collection"]["name"] == place[0]]:
             return chosen, measure
     raise InputError(f"no record for {cell!r}", where="{measured}", fix="Name study, label and measure of a record.")
@@ -78,7 +70,7 @@ class Measured(SphinxRole):
 def trained_rows(study: str) -> list[Record]:
     """The records of a study whose numbers another seed would change; `InputError` where it has none."""
     for scale in SCALES:
-        records = records_in(recorded_folder(scale), study)
+        records = load_records(recorded_folder(scale), study)
         recipes = [one.recipe for one in records]
         trained = [one["evaluation"].get("kind") != "bm25" and not one.get("retriever") for one in recipes]
         if any(trained):

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -42,10 +41,10 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
         One mapping a claim, for JSON, with paper, source, statement, metric, page that answers it, all of `Verdict`, all of
         `AnsweredBy` (None where nothing can answer), and the records that the verdict rests on, with scale and seeds.
     """
-    entries, read = [], cache(load_records)  # many claims share their records
+    entries = []
     for key, paper in load_papers().items():
         for claim in paper.claims:
-            found, records = answer(claim, scale=scale, read=read)
+            found, records = answer(claim, scale=scale)
             about = {"paper": key, "source": claim.source, "statement": claim.statement, "metric": claim.metric}
             about["page"] = claim.page or (paper.table(claim.table).page if claim.table else None)
             fields = claim.answered_by.model_dump(mode="json") if claim.answered_by else dict.fromkeys(AnsweredBy.model_fields)

@@ -13,7 +13,7 @@ import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -260,11 +260,18 @@ def _remove_unused(book: Path) -> None:
 def load_records(folder: Path, study: str | None = None) -> list[Record]:
     """All records of a folder (of one study, if given), by study, label, seed and time; [] without the folder.
 
-    Of one study only the files that bear its name are read: a record is large, and a folder has many.
+    Of one study only the files that bear its name are read: a record is large, and a folder has many. What was read before
+    and has not been written since is not read again.
     """
-    records = [load_record(path) for path in sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))]
+    paths = sorted(folder.glob(f"{slug(study)}_*.json" if study else "*.json"))
+    records = [_loaded(path, (state := path.stat()).st_mtime_ns, state.st_size) for path in paths]
     chosen = [record for record in records if study in (None, record.study)]
     return sorted(chosen, key=lambda record: (record.study, record.label, record.seed, record.created))
+
+
+@lru_cache(maxsize=1024)
+def _loaded(path: Path, modified: int, size: int) -> Record:
+    return load_record(path)
 
 
 def grouped(records: Sequence[Record], by: str) -> dict[str, list[Record]]:
