@@ -257,7 +257,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
 
 def bullets(sentences: Sequence[str]) -> HTML:
     """Sentences of safe HTML as a list."""
-    return HTML('<ul class="dr-list">' + "".join(f"<li>{typographic(sentence)}</li>" for sentence in sentences) + "</ul>")
+    return HTML('<ul class="dr-list">' + "".join(f"<li>{sentence}</li>" for sentence in sentences) + "</ul>")
 
 
 def folded(summary: str, *parts: HTML) -> HTML:
