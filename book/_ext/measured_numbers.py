@@ -30,7 +30,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
 from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
-from dr_lib.report import data_named, named, recorded, table
+from dr_lib.report import Markup, data_named, named, recorded, table
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -160,7 +160,7 @@ def costs_html(study: str) -> str:
         minutes = " and ".join(f"{one / 60:.0f}" for one in seconds[label])
         times = " and ".join(f"{one / seconds['mlm'][0]:.1f}" for one in seconds[label])
         rates = " and ".join(f"{log['tokens_per_second'] / 1000:.1f}" for log in logs[label])
-        rows.append([named(label), minutes, times, rates])
+        rows.append([named(label), *(Markup(one, number=True) for one in (minutes, times, rates))])
     every = [record for own in records.values() for record in own]
     machines = {f"{one.machine['cpu']} with {one.machine['cores']} cores": None for one in every}
     threads, steps = (

@@ -88,21 +88,22 @@ class Comparison:
 
         Args:
             labels: configurations in the order of the page, or configuration -> recipe, for an estimate of what those
-                take that this build does not run; one without any value is still shown.
+                take that this build does not run; one without any value has no row.
             caption: what the table shows; unit, interval and the data measured on are added to it.
             seeds: how many each row would have, for the same estimate.
             nearest: what is known where nothing is measured, as the function `nearest` says it.
         """
-        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in labels]}
+        known = [label for label in labels if any(label in values for values in (self.paper, *self._sources.values()))]
+        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in known]}
         if self.paper:
-            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in labels])
+            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in known])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
             best = max((round(one.mean, 1) for one in means.values()), default=None) if len(means) > 1 else None
-            cells = (means.get(label) for label in labels)
+            cells = (means.get(label) for label in known)
             columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == best) for one in cells]
             if name == "recorded":
-                columns["record"] = [_links(runs.get(label, ())) for label in labels]
+                columns["record"] = [_links(runs.get(label, ())) for label in known]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
         first = self.measure[:1] if self.measure[1:2].isupper() else self.measure[:1].upper()  # nDCG begins small
         things = {tables.counted(record) for runs in self._sources.values() for own in runs.values() for record in own}
@@ -111,7 +112,7 @@ class Comparison:
         unit = f"{first}{self.measure[1:]} in percent, {over}"
         about = " ".join(filter(None, [caption, unit if data else "", *data]))
         rows = list(zip(*columns.values(), strict=True))
-        parts = [tables.table(list(columns), rows, caption=about)] if len(columns) > 1 else []
+        parts = [tables.table(list(columns), rows, caption=about)] if rows and len(columns) > 1 else []
         parts.append(self._controls())
         parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
         return HTML("".join(part.data for part in parts))
@@ -176,15 +177,14 @@ class Comparison:
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
                 p_values = measured.corrected_tests(pairs, self.runs, self.measure)
-                small = Markup("&lt; 0.0001", number=True)
-                spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
-                columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
+                spelled = {pair: "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000") for pair, p in p_values.items()}
+                columns["p (Holm)"] = [Markup(spelled[pair], number=True) if pair in spelled else None for pair in pairs]
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs]
             trained = [own for pair in found for own in map(self.runs.get, pair) if measured.trained_in(own[0].recipe)]
             if alone := [own for own in trained if len(own) == 1]:
-                which = "One seed: these intervals do" if len(alone) == len(trained) else "Of a row with one seed an interval does"
-                caption += f" {which} not include how far another training would differ."
+                which = "One seed: these intervals do" if len(alone) == len(trained) else "For rows with one seed, intervals do"
+                caption += f" {which} not include how far another training run would differ."
         if len(columns) == 1:
             return NOTHING
         unit = f"Points of {self.measure}; 95 % intervals from paired differences." if found else f"Points of {self.paper_measure}."
@@ -237,8 +237,8 @@ class Comparison:
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, typographic(per_cent(note)) or None])
         about = (
             "The paper's claims, judged by what was measured: 95 % intervals, with Holm's correction over the pairs of a claim. The"
-            " intervals may differ from those of a table above: here the rows of the claim show how far seeds differ, there all"
-            " rows do."
+            " intervals may differ from those of a table above: here the spread between seeds is taken from the claim's rows, there"
+            " from all rows."
         )
         heading = "pairs, in points" if units <= {"points"} else "pairs"
         return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)

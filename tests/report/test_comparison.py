@@ -201,7 +201,7 @@ def test_differences_of_one_seed_say_that_no_other_training_is_covered(record):
 def test_where_only_some_rows_have_one_seed_the_caption_says_so_of_these(record):
     own = {"a": [record("a", [1, 0], seed=seed) for seed in (0, 1)], "b": [record("b", [0, 0])]}
     html = compared({}, records=own).differences([("a", "b")], "x").data
-    assert "Of a row with one seed an interval does not include" in html and "One seed: these" not in html
+    assert "For rows with one seed, intervals do not include" in html and "One seed: these" not in html
 
 
 def test_columns_of_differences_that_nothing_fills_are_left_out(runs):

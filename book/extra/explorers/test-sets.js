@@ -73,10 +73,10 @@ function testSetsPage(place, { measure, pairs }) {
     picture.replaceChildren(drawing(PICTURE.width, PICTURE.height, `Intervals of ${SETS} test sets. ${said}`, zero, truth, ...lines, ...names));
     const chance = Math.round(100 * testSets.chance(state.difference, state.spread, state.queries));
     const needed = state.difference ? ` To find the difference in 80 % of cases, a test set needs ${testSets.needed(state.difference, state.spread).toLocaleString("en")} queries.` : "";
-    facts.textContent = `${said} On average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}.`;
+    facts.textContent = `${said} From query to query, the differences have a standard deviation of ${state.spread.toFixed(0)} points: on average ${chance} % of test sets exclude zero.${needed} With ${state.queries.toLocaleString("en")} queries, the smallest difference found in 80 % of cases is ${points(testSets.detectable(state.spread, state.queries))}.`;
   }
 
-  const choices = pairs.map(({ name, spread }, i) => element("option", { value: i }, `${name} (standard deviation ${spread.toFixed(0)} points)`));
+  const choices = pairs.map(({ name }, i) => element("option", { value: i }, name));
   const pair = element("select", { id: "sets-pair", onchange: (event) => {
     state.spread = pairs[Number(event.target.value)].spread;
     redraw();

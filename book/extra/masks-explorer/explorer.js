@@ -130,7 +130,7 @@ masks.isPlain = (word, stop) => stop.has(word.pieces.join("")) || !/[\p{L}\p{N}]
 
 /* Each strategy: its name, the controls it takes, and how it is drawn: {decoder, encoder} masks, values behind it. */
 masks.strategies = {
-  wholeWord: { name: "whole words at random (SimLM, RetroMAE)", takes: [] },
+  wholeWord: { name: "whole words at random (encoders)", takes: [] },
   uniform: { name: "single tokens at random (BERT)", takes: [] },
   importance: { name: "by importance (CDMAE's decoder)", takes: ["noise"], book: true },
   minseg: { name: "by importance, n-grams for what they add (minseg)", takes: ["noise"], book: true },
