@@ -1,8 +1,9 @@
 /* A table that would scroll, or that spells verdicts, uses the margin as well: the theme hides the page's contents beside
-   it. What does not fit on a phone takes another form there, which book.css sets. A table of sentences, and one of few
-   numbers that would be cut off, is marked "prose": each row is a block, each cell has its column's name. Of a table of
-   numbers that would be cut off, or whose names would be squeezed, "stacked" puts each name in a line of its own above its
-   numbers, and below them what a column of words says. What does not fit even so scrolls, with its names in view. */
+   it. What does not fit on a phone takes another form there, which book.css sets. A table of sentences, one of few numbers
+   that would be cut off, and one of two columns that would be cut off or squeezed are marked "prose": each row is a block,
+   each cell has its column's name. Of a table of numbers that would be cut off, or whose names would be squeezed, "stacked"
+   puts each name in a line of its own above its numbers, and below them what a column of words says. What does not fit
+   even so scrolls, with its names in view. */
 (() => {
   const WIDE = "full-width"; // the theme's own class, which it looks for when the page is ready: hence one state earlier
   const room = matchMedia("(min-width: 1200px)"); // below it there is no margin
@@ -47,7 +48,8 @@
 
   function mark(table) {
     const heads = [...table.querySelectorAll("thead th")];
-    if (heads.length < 3 || FORMS.some((form) => table.classList.contains(form)) || table.querySelector(".verdict")) {
+    const least = heads.some(isNumber) ? 3 : 2;
+    if (heads.length < least || FORMS.some((form) => table.classList.contains(form)) || table.querySelector(".verdict")) {
       return;
     }
     const cells = [...table.querySelectorAll("tbody td")].filter((cell) => cell.cellIndex);
@@ -57,7 +59,7 @@
       table.classList.add("prose");
       label(cells, heads);
     };
-    if (numbers < 3 && cells.some((cell) => text(cell).length > SENTENCE)) {
+    if (heads.length > 2 && numbers < 3 && cells.some((cell) => text(cell).length > SENTENCE)) {
       prose();
     } else if (phone.matches && table.offsetWidth) { // what is folded is looked at when it opens
       const cut = table.offsetWidth > table.parentElement.clientWidth + 1;
@@ -65,7 +67,7 @@
       if (named && (cut || names.some(squeezed)) && stack(table, heads, cells)) {
         return;
       }
-      if (cut && numbers < 3) {
+      if (numbers < 3 && (cut || (heads.length === 2 && names.some(squeezed)))) {
         prose();
       } else if (cut) {
         table.classList.add("scrolls");

@@ -122,8 +122,8 @@ class Comparison:
         records = [record for own in self.recorded.values() for record in own]
         if not of_older_recipe(records):
             return []
-        recipe = records[0].recipe
-        was = f"passages of {recipe['passage_length']} pieces, {recipe['finetuning']['steps']:,} steps of fine-tuning"
+        recipe, tuned = records[0].recipe, any(one.recipe.get("final") != "pretrained" for one in records)
+        was = f"passages of {recipe['passage_length']} pieces" + f", {recipe['finetuning']['steps']:,} steps of fine-tuning" * tuned
         return [f"Recorded with a shorter recipe ({was}) than this page's command runs today."]
 
     def _controls(self) -> HTML:
@@ -252,15 +252,15 @@ def _setting(record: Record) -> tuple[object, ...]:
 def _pair(pair: PairResult, state: str, measure: str) -> str:
     """One pair, in a state, with its paired difference: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9], leans held``.
 
-    Another measure than the page's is named. The number of a range has no sign, and one without a spread no interval.
+    Another measure than the page's is named. The number of a range has no sign; an interval that says nothing is left out.
     """
     times, unit = unit_of(pair.measure)
     end = 100.0 if times == 100 else float("inf")
-    values = [times * value for value in (pair.interval.mean, pair.interval.low, pair.interval.high)]
-    signed = not pair.relation.startswith("within")
-    amount = spell(Interval(*(min(max(value, -end), end) for value in values)), sign=signed)
-    amount = amount if values[1] < values[2] else amount.partition(" [")[0]
+    values = [min(max(times * one, -end), end) for one in (pair.interval.mean, pair.interval.low, pair.interval.high)]
+    amount = spell(Interval(*values), sign=not pair.relation.startswith("within"))
+    amount = amount if values[1] < values[2] < values[1] + 2 * end else amount.partition(" [")[0]
     what = f" {unit}" if times == 1 else f" of {pair.measure}" if pair.measure != measure else ""
+    what += ", too few queries for an interval" * (values[1:] == [-end, end])
     said = html.escape(f"{named(pair.better)} {pair.relation} {named(pair.worse)}")
     return f'<span class="pair">{said}: {amount}{html.escape(what)}, {html.escape(state)}</span>'
 

@@ -324,9 +324,9 @@ def training_curves(runs: Mapping[str, Sequence[Record]], *, ending: str, unit: 
         for empty in places[len(panels) :]:
             empty.set_visible(False)
         lines = [Line2D([], [], **palette.line(i)) for i in range(len(kinds))]
-        parts = [name.removesuffix(f"_{ending}") if name != ending else ending for name in kinds]
-        words = [PARTS.get(part, part.replace("_", " ")) for part in parts]
-        figure.legend(lines, words, loc="outside lower center", ncols=2 if max(map(len, words)) > 18 else 3)
+        words = [PARTS.get(part := name.removesuffix(f"_{ending}"), part.replace("_", " ")) for name in kinds]
+        if kinds != [ending]:  # which the axis names
+            figure.legend(lines, words, loc="outside lower center", ncols=2 if max(map(len, words)) > 18 else 3)
         figure.supylabel(unit, fontsize=12)
         return figure
 

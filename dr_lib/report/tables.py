@@ -100,13 +100,13 @@ def typographic(text: str) -> str:
 
 
 def per_cent(text: str) -> str:
-    """Text with the spaces that do not break: before a per cent sign, around a slash between numbers, and in ``s(p, q)``.
+    """Text with the spaces that do not break: before a per cent sign, around a slash between numbers, after w/o, in ``s(p, q)``.
 
     Example:
-        >>> per_cent("30% of 95 %, 0.9 / 0.1, s(q, p)").replace("\N{NO-BREAK SPACE}", "_")
-        '30_% of 95_%, 0.9_/_0.1, s(q,_p)'
+        >>> per_cent("30% of 95 %, 0.9 / 0.1, w/o PT, s(q, p)").replace("\N{NO-BREAK SPACE}", "_")
+        '30_% of 95_%, 0.9_/_0.1, w/o_PT, s(q,_p)'
     """
-    fixed = re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", text)
+    fixed = re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", re.sub(r"(?<=\bw/o) |(?<=\bw/) ", "\N{NO-BREAK SPACE}", text))
     fixed = re.sub(r"(?<=[\d%]) / (?=\d)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}", fixed)
     return re.sub(r"(?<=\bs\()(\S{1,2}), (?=\S{1,2}\))", "\\1,\N{NO-BREAK SPACE}", fixed)
 
@@ -322,7 +322,7 @@ def flips_table(first: Record, second: Record, measure: str, collection: str | N
         caption = f"Answered by {named(other.label)}, missed by {named(one.label)} ({measure} 0): {number}{part}."
         parts.append(cases_table(cases[:shown], rankings, searched, split, caption).data)
     together = HTML("".join(parts))
-    return folded("Queries of this build's smoke run, to see what is shown", together) if first.scale == "smoke" else together
+    return folded(f"Queries of this build's smoke run: {' and '.join(rankings)}", together) if first.scale == "smoke" else together
 
 
 def cases_table(cases: Sequence[Case], rankings: Mapping[str, Ranking], searched: Collection, split: str, caption: str) -> HTML:
