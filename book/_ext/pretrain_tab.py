@@ -121,7 +121,7 @@ def measured_table(found: Mapping[str, Any]) -> HTML:
         " its own, at the end. All runs together took"
         f" {made['processor_seconds']} seconds of one core ({made['cpu']}, node {made['node']})."
     )
-    return table(["MRR@10", *(one["name"] for one in found["runs"])], rows, caption=caption)
+    return table(["training", *(one["name"] for one in found["runs"])], rows, caption=caption)
 
 
 def _spread(values: Sequence[float]) -> Cell:

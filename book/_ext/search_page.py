@@ -350,7 +350,8 @@ def systems_table(collection: Collection, systems: Sequence[System], folders: Ma
         here = float(100 * np.sum(1 / found) / len(one.ranks)) if len(one.ranks) else None
         rows.append([one.name, recorded, here, size or sizes["texts"] + sizes["start"] + sizes["base-words"]])
     asked = f"{len(systems[0].ranks):,} test questions" if len(systems[0].ranks) else "no judged questions"
-    caption = f"{MEASURE} in percent on {data_named(collection.name)} ({len(collection.passages):,} passages, {asked})."
+    data = f"{data_named(collection.name)} ({len(collection.passages):,} passages, {asked})"
+    caption = f"{MEASURE} in percent on {data}. BM25 has no weights or vectors to round."
     columns = ["", "recorded, full precision", "as this page searches, 8 bits", "megabytes loaded"]
     return table(columns, rows, caption=caption)
 

@@ -25,12 +25,12 @@ def routes_page(plan: Plan) -> str:
     lines = ["# Three routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
-        lines += [f"## {route['name']}", "", route["for"], "", *table(["session", "page", "teach, min", "do, min"])]
+        lines += [f"## {route['name']}", "", route["for"], "", *table(["", "page", "teach, min", "do, min"])]
         for number, names in enumerate(route["sessions"], 1):
             for name in names:
                 unit = plan["units"][name]
                 about = f"{page(unit)}<br>{unit['question']}"
-                lines.append(row([number if name == names[0] else "", about, unit["teach"], unit["do"]]))
+                lines.append(row([f"Session {number}" if name == names[0] else "", about, unit["teach"], unit["do"]]))
         left = [page(unit) for name, unit in plan["units"].items() if name not in used]
         lines += ["", *([f"Left out: {', '.join(left)}.", ""] if left else [])]
     lines += ["## What each page teaches", "", *table(["page", "afterwards you can", "remember"])]
@@ -62,4 +62,4 @@ def row(cells: Sequence[Any]) -> str:
 
 def table(columns: Sequence[str]) -> list[str]:
     """Head of a table."""
-    return [row(columns), row(["---"] * len(columns))]
+    return [row(columns), row(["---:" if name.endswith(", min") else "---" for name in columns])]

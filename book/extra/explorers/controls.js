@@ -12,6 +12,9 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/* Text whose long names may break before a dot and behind an underscore. */
+const foldable = (text) => text.split(/(?<=\w{3})(?=\.[A-Za-z])|(?<=_)(?=\w)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
+
 /* A slider for `state[key]`; `number` makes the value of its position (for steps that grow), `spelled` its text. */
 function sliderFor(state, redraw, { prefix, key, label, least, most, step, start, number = Number, spelled }) {
   const id = `${prefix}-${key}`, shown = element("output", { for: id });

@@ -45,7 +45,7 @@ function temperaturePage(place, { cosines, queries, passages }) {
     const order = row.map((_, i) => i).sort((a, b) => row[b] - row[a]).slice(0, BARS);
     if (!order.includes(own)) order.push(own);
     list.replaceChildren(...order.map((i) => element("li", i === own ? { class: "own" } : {},
-      element("span", { class: "name" }, passages[i], ...(i === own ? [" ", element("b", {}, "(its own)")] : [])),
+      element("span", { class: "name" }, ...foldable(passages[i]), ...(i === own ? [" ", element("b", {}, "(its own)")] : [])),
       element("span", { class: "numbers" }, `cosine ${row[i].toFixed(2)}, probability ${percent(shares[i])}`),
       element("span", { class: "bar", style: `--share: ${shares[i].toFixed(4)}`, "aria-hidden": "true" }))));
     const hardest = state.size > 2 ? ` Of the push away from its negatives, the hardest gets ${percent(temperature.hardest(row, own, state.t))}.` : "";

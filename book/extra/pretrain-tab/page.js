@@ -66,9 +66,9 @@ function pretrainPage(place, data) {
     const losses = [{ name: "encoder’s loss", kind: "encoder", points: run.encoder }, { name: "decoder’s loss", kind: "decoder", points: run.decoder }];
     const bm25 = [[0, 100 * data.settings.bm25], [steps, 100 * data.settings.bm25]];
     pictures.replaceChildren(
-      element("h2", {}, "Loss"),
+      element("h2", {}, "Loss, nats"),
       curves(losses, { label: "Loss", unit: "nats", floor: Math.ceil(guess) - 4, ceiling: Math.ceil(guess), steps, width }),
-      element("h2", {}, "MRR@10 of the judged queries"),
+      element("h2", {}, "MRR@10 of the judged queries, in percent"),
       curves([{ name: modeName(), kind: "mrr", points: run.mrr }, old(state.bottleneck ? "masked LM" : "bottleneck", "mrr", other?.mrr),
         { name: "BM25", kind: "bm25", points: bm25 }], { label: "MRR@10", unit: "percent", floor: 0, ceiling: 60, steps, width }));
     const last = (points) => points.at(-1)?.[1].toFixed(2).replace("-", "\u2212");
@@ -82,7 +82,7 @@ function pretrainPage(place, data) {
     const { vectors, scores } = measured, { columns, rows } = vectors, one = vectors.data.subarray(state.passage * columns, (state.passage + 1) * columns);
     const cosines = [...pretrain.cosines({ data: one, rows: 1, columns }, vectors)];
     const order = cosines.map((_, i) => i).filter((i) => i !== state.passage).sort((a, b) => cosines[b] - cosines[a]).slice(0, 4);
-    near.replaceChildren(...order.map((i) => element("li", {}, element("strong", {}, data.titles[i]), ` ${data.texts[i]} …`)));
+    near.replaceChildren(...order.map((i) => element("li", {}, element("strong", {}, ...foldable(data.titles[i])), ` ${data.texts[i]} …`)));
     const row = scores.subarray(state.passage * rows, (state.passage + 1) * rows), rank = 1 + row.filter((score) => score > row[state.passage]).length;
     own.textContent = `Its query “${data.asked[state.passage]}” finds it at rank ${rank} of ${rows}.`;
   }
@@ -117,7 +117,7 @@ function pretrainPage(place, data) {
     losses = [];
     begin();
     pause();
-    say(`Ready: ${modeName()}, seed ${state.seed}.`);
+    status.textContent = `Ready: ${modeName()}, seed ${state.seed}.`;
   }
 
   const start = element("button", { type: "button", onclick: () => {

@@ -436,13 +436,17 @@ function offered({ judged, systems }, ask) {
   });
   const line = (i) => node("tr", {}, node("td", {}, questionButton(judged.texts[i], ask)), ...cells(judged.ranks[i]));
   const table = (rows, caption) => node("div", { class: "dr-table", tabindex: "0", role: "region", "aria-label": caption },
-    node("table", { class: "table" }, node("caption", {}, caption),
+    node("table", { class: "table stacked", style: `--columns: ${systems.length}` }, node("caption", {}, caption),
       node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "question"),
         ...systems.map(({ name }) => node("th", { scope: "col", class: "number" }, name)))),
       node("tbody", {}, ...rows.map(line))));
-  const drawn = "Test questions drawn at random, with the rank of the first relevant passage; a dash where it is not among the first 1,000.";
-  const flips = "Test questions chosen because the methods differ most on them.";
-  return [table(judged.examples, drawn), ...(judged.flips.length ? [table(judged.flips, flips)] : [])];
+  const ranks = "rank of the first relevant passage, a dash where it is not among the first 1,000.";
+  const found = [table(judged.examples, `Test questions drawn at random: ${ranks}`)];
+  if (judged.flips.length) {
+    const summary = node("summary", {}, `${judged.flips.length} test questions on which the methods differ most`);
+    found.push(node("details", { class: "dr-folded" }, summary, table(judged.flips, `Test questions chosen for their differences: ${ranks}`)));
+  }
+  return found;
 }
 
 async function startPage(place) {
@@ -478,6 +482,7 @@ async function startPage(place) {
   } }, node("label", { for: "search-query" }, "Your question"), input,
   node("label", { for: "search-shown", class: "spoken" }, "How many passages of each method"), shown, button);
   shown.addEventListener("change", () => ask());
+  status.textContent = "Type a question, or choose one of those below.";
   place.append(form, status, results);
   place.hidden = false;
   document.getElementById("search-offered").append(...offered(start, ask));
