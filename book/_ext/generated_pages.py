@@ -49,7 +49,7 @@ from dr_lib.report import (
     typographic,
     verdict_badge,
 )
-from dr_lib.report.tables import Cell, link, spell_data, times
+from dr_lib.report.tables import Cell, link, soft, spell_data, times
 from dr_lib.stages import spell_seconds
 from dr_lib.training import machine
 
@@ -67,7 +67,7 @@ MACHINE = {"cpu": "processor", "cores": "processor cores", "threads": "threads",
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
 """A fact of a machine -> what a page calls it."""
 MEASURE = "MRR@10"
-CAPTION = "Collections that records were made on. Of one that was cut short, or has changed since, every state has a row."
+CAPTION = "Collections that records were made on. One that was cut short, or has changed since, has a row for each state."
 DIGEST = 10
 """Letters shown of a digest."""
 
@@ -139,9 +139,10 @@ def status_page(to: Path) -> str:
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
         "Status",
-        "What this copy of the book was built with, how long its notebooks took, and every record that its pages show.",
+        "This page lists what this copy of the book was built with, how long its notebooks took, and every record that its"
+        " pages show.",
         "## This copy",
-        table(["machine", ""], host, caption="Where the notebooks of this copy were executed."),
+        table(["property", "value"], host, caption="The machine on which the notebooks of this copy were executed."),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
         folded(
@@ -151,7 +152,7 @@ def status_page(to: Path) -> str:
         "## Faults",
         *faults_section(FAULTS),
         "## Records",
-        "The only source of the *recorded* numbers. Each file holds the whole recipe, the score of every query, the"
+        "All numbers that are called *recorded* come from records. Each file holds the whole recipe, the score of every query, the"
         " digests of the data and of every stage, the machine and the commit; `lab.load_record(path)` opens it, with"
         ' `.per_query("MRR@10")` for the scores, which are compressed in the file, and `.training` for the curves.'
         " `python -m dr_lib verify RECORD` rebuilds a run"
@@ -171,7 +172,8 @@ def faults_section(file: Path) -> list[str | HTML]:
     found = read_json(file)
     good = "no number was wrong, nothing finished was lost, and every exception was one of the project's own"
     bad = f"{len(found['failed'])} of its tests failed: {', '.join(one.rpartition('::')[2] for one in found['failed'])}"
-    end = f"Of {sum(found['counts'].values()):,} trials on {found['date']}, at commit {str(found['commit']['id'])[:10]}: "
+    day = found["date"].replace("-", "\N{NON-BREAKING HYPHEN}")
+    end = f"Of {sum(found['counts'].values()):,} trials on {day}, at commit {str(found['commit']['id'])[:10]}: "
     rows = [[what, times] for what, times in found["counts"].items()]
     return [f"{told} {end}{bad if found['failed'] else good}.", table(["fault", "times"], rows, caption="Faults made on purpose.")]
 
@@ -243,6 +245,8 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
+PARTS_OF_A_NOTE = r"(?<=\. )(?=(?:Not run|Reversed|Inconclusive|Stand-in): |Smallest difference |By one seed alone )"
+"""What begins a line of its own in the words on a claim."""
 FILTERS = ("paper", "verdict", "scale", "recipe", "seeds", "answered by")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 
@@ -257,14 +261,14 @@ def claims_page(entries: Sequence[Entry]) -> str:
         parts += [f"## {name}", table(columns, rows, caption=f"{name}: its claims, and what answers them.")]
     return _page(
         "All claims",
-        "What the five papers claim about their tables and figures, in our words, and what our records say about each"
-        " claim. The {doc}`verdicts <../ideas/statistics>` are computed when the book is built; `python -m dr_lib"
-        " ledger` prints them, and with `--json` everything that is known of each, as in"
-        ' <a href="../claims.json" download>claims.json</a>. Which records answer a claim is written down'
-        " beside it in `book/papers`: a *stand-in* is another comparison than the paper's own, and says what it cannot"
-        " show. *Held in part* means that all pairs that were run hold, and that others were not run. Where a row was"
-        " trained only once, a claim *leans* one way and bears the badge *one seed*. A link leads to the page that runs the"
-        " table.",
+        f"The five papers make {len(entries)} claims about their tables and figures. The first table counts how they stand"
+        " by our records; below it each claim is given in our words, with what our records say about it and a link to the"
+        " page that runs its table.",
+        "*Held in part* means that all pairs of rows that were run hold, and that others were not run. Where a row was"
+        " trained only once, a claim *leans* one way and bears the badge *one seed*. A *stand-in* is another comparison than"
+        " the paper's own; its row says what it cannot show. The {doc}`verdicts <../ideas/statistics>` are computed when the"
+        " book is built, from the records that `book/papers` names for each claim; `python -m dr_lib ledger` prints them, and"
+        ' with `--json` everything that is known of each, as in <a href="../claims.json" download>claims.json</a>.',
         counts_table(entries),
         HTML(_filter(entries)),
         *parts,
@@ -370,7 +374,8 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
 
 def _source(entry: Entry) -> Cell:
     """Where the paper says it, with a link where a page of the book runs that table."""
-    return link(entry["source"], f"../{entry['page']}.html") if entry["page"] else entry["source"]
+    source = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", entry["source"])
+    return link(source, f"../{entry['page']}.html") if entry["page"] else source
 
 
 def _verdict(entry: Entry) -> list[Cell]:
@@ -382,15 +387,17 @@ def _verdict(entry: Entry) -> list[Cell]:
         listed = [entry["collection"]] if isinstance(entry["collection"], str) else entry["collection"]
         place = ", ".join(map(data_named, listed))
         states = Counter(pair["state"] for pair in entry["pairs"])
-        each = ", ".join(f"{number} {state.replace('inconclusive', 'open')}" for state, number in sorted(states.items()))
-        parts = f"; {len(entry['pairs'])} of {entry['comparisons']} pairs run" + f": {each}" * bool(each)
+        each = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        whole = f"{entry['comparisons']} pair{'s' * (entry['comparisons'] > 1)}"
+        parts = f"; {len(entry['pairs'])} of {whole} run" + f": {each}" * bool(each)
         older = "; older recipe" * entry["older_recipe"]
         seeds = f", {spell_seeds(entry['fewest_seeds'])}" * bool(entry["fewest_seeds"])
         records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
-    note = " ".join(filter(None, [entry["why"], named_in(entry["note"], labels), lacks]))
-    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, typographic(per_cent(note)) or None]
+    note = soft(typographic(per_cent(" ".join(filter(None, [entry["why"], named_in(entry["note"], labels), lacks])))))
+    lines = Markup(re.sub(PARTS_OF_A_NOTE, "<br>", note)) if note else None
+    return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, lines]
 
 
 def short_name(key: str) -> str:
@@ -434,13 +441,14 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
     rows: list[list[Cell]] = []
     bounded = any("at_least" in row for row in found["rows"])
     for row in found["rows"]:
-        what, ours, peer = (html.escape(_spelled(row[name])) for name in ("what", "ours", "peer"))
+        what, ours, peer = (html.escape(typographic(_spelled(row[name]))) for name in ("what", "ours", "peer"))
         names = Markup(f'{what}<br><small class="dr-note">{ours} / {peer}</small>')
         shares = [row["wanted"], row["by_median"], row["by_quickest"], *([row.get("at_least")] if bounded else [])]
         rows.append([names, *shares, "yes" if row["by_median"] <= row["wanted"] else "no"])
+    days = " to ".join(dates).replace("-", "\N{NON-BREAKING HYPHEN}")
     caption = (
         f"Time as a share of the peer's. {found['machine']['cpu']}, {found['threads']} thread{'s' * (found['threads'] > 1)}, torch"
-        f" {found['machine']['versions']['torch']}; {' to '.join(dates)}; load average of the machine {min(loads)} to {max(loads)}."
+        f" {found['machine']['versions']['torch']}; {days}; load average of the machine {min(loads)} to {max(loads)}."
     )
     columns = ["what, and ours / peer", "target", "median", "quickest", *["at least"] * bounded, "met"]
     return table(columns, rows, caption=caption, digits=2)
@@ -455,7 +463,8 @@ def _spelled(text: str) -> str:
     """
     text = re.sub(r"(?<![\w.])\d{4,}(?![\w.])", lambda found: f"{int(found[0]):,}", text)
     words = {"per_row": "RetroMAE's, one a row", "whole_word": "whole word", "bf16_weights": "bf16 weights"}
-    words |= {r"^ours$": "this project", r"^plain$": "all logits"}
+    words |= {r"^ours$": "this project", r"^plain$": "all logits", r" (eager|sdpa)$": r", \1 attention"}
+    words |= {r"\btop ": "top\N{NO-BREAK SPACE}"}
     for code, word in words.items():
         text = re.sub(code, word, text)
     return times(text)
@@ -483,7 +492,7 @@ def data_page() -> str:
         table(columns, rows, caption=CAPTION) if rows else "There is no record yet.",
         *splits_tables([data for data in known if data["name"] in counted], counted),
         "## The built-in collection",
-        table(["PyDocs", ""], facts, caption="PyDocs as built for this copy."),
+        table(["property", "value"], facts, caption="PyDocs as built for this copy."),
     )
 
 
@@ -503,11 +512,13 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
         each: list[Cell] = [splits["test"]["candidates"] if same else None] if kind == "contexts" else []
         ends = [", ".join(digest[:DIGEST] for digest in digests), _pages_of(data["studies"])]
         rows[kind].append([_loaded_by(data["name"]), *counts, *each, *ends])
-    heads = {kind: [f"{split} {kind}" for split in ("training", "dev", "test")] for kind in rows}
-    heads["contexts"].append("candidates of a test context")
+    heads = {kind: ["train", "dev", "test"] for kind in rows}
+    heads["contexts"].append("candidates")
     captions = {
-        "contexts": "Dialogues that records were made on; the digest is that of the test file.",
-        "rows": "Sentence tasks that records were made on, by training and dev rows; the digests are those of these two files.",
+        "contexts": "Dialogues that records were made on: contexts of each split, and candidates of a test context. The digest is"
+        " that of the test file.",
+        "rows": "Sentence tasks that records were made on: rows of each split. Records are of training and dev rows; the digests"
+        " are those of these two files.",
     }
     return [
         table(["collection", *heads[kind], "digest", "used by"], rows[kind], caption=captions[kind]) for kind in rows if rows[kind]
@@ -516,7 +527,8 @@ def splits_tables(known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapp
 
 def _loaded_by(name: str) -> str:
     """A collection's name, and the one that it is loaded by where that is another: what a page made up is loaded by none."""
-    return data_named(name) if data_named(name) == name or " " in name else f"{data_named(name)} ({name})"
+    shown = data_named(name)
+    return shown if shown == name or " " in name else f"{shown} ({name})".replace(") (", "; ")
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
@@ -565,7 +577,7 @@ def base_page() -> str:
     told = "This is the recipe of" if planned == made else "It was made by an earlier and shorter recipe than that of"
     words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]  # one column, one edge
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
-    alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]} steps."
+    alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]:,} steps."
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own loop (`python -m dr_lib base"
@@ -576,6 +588,7 @@ def base_page() -> str:
         table(["property", "value"], words, caption="How it was made."),
         table(["text", "passages", "left out: documents of", "digest"], text, caption="What it has read."),
         "## Loss",
+        HTML(f'<p class="dr-caption">{alt}</p>'),
         curves({"training": (steps, losses)}, x="training step", y="masked-LM loss, nats", alt=alt),
     )
 

@@ -53,18 +53,19 @@ def shown(value: float | str, what: str = "") -> str:
 
 def steps_table(found: dict[str, Any]) -> list[list[str]]:
     """Seconds and bytes a million passages of each step."""
-    head = ["step", "seconds a million", "bytes a million", "time for twice the passages"]
+    head = ["step", "seconds per million", "size per million", "time for twice as many"]
     rows = []
     for name in STEPS:
         one = found["steps"][name]
-        cells = [shown(one[key], key) if key in one else "" for key in head[1:3]]
-        rows.append([name.replace("-", WHOLE), *cells, f"{shown(one['twice the passages'])}{TIMES.rstrip()}"])
+        cells = [shown(one[key], key) if key in one else "" for key in ("seconds a million", "bytes a million")]
+        words = name.replace("-", WHOLE).replace(" ", "\N{NO-BREAK SPACE}")
+        rows.append([words, *cells, f"{shown(one['twice the passages'])}{TIMES.rstrip()}"])
     return [head, *rows]
 
 
 def search_table(found: dict[str, Any]) -> list[list[str]]:
     """A row for each way to search so many vectors: milliseconds a query, and recall and seconds to build of an index."""
-    rows = [["vectors", "search", "ms a query", "recall", "seconds to build"]]
+    rows = [["vectors", "search", "ms per query", "recall", "seconds to build"]]
     for size in found["search"]:
         number = f"{size['vectors']:,}"
         rows.append([number, "exact", shown(size["exact"]["milliseconds a query"]), "1", ""])

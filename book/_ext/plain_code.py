@@ -27,6 +27,7 @@ RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
 JOINT = re.compile(r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|(?<=\w)/(?=\w))')
 """Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind a slash; and other tags."""
+LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
 NARROW = 30  # characters: every screen has room for them
 
 
@@ -62,6 +63,12 @@ def _with_joints(run: re.Match) -> str:
     return JOINT.sub(lambda one: "<wbr>" * bool(one["dot"]) + one[0] + "<wbr>" * bool(one["open"]), run[0])
 
 
+def _break_literals(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None) -> None:
+    """Let long names in sentences break where code does."""
+    if "body" in context:
+        context["body"] = LITERAL.sub(_with_joints, context["body"])
+
+
 def _mark_whole(app: Sphinx, tree: nodes.document) -> None:
     """Literals of which no word may be broken."""
     for literal in tree.findall(nodes.literal):
@@ -80,5 +87,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Register the formatters."""
     PygmentsBridge.html_formatter = FoldedCode
     app.connect("doctree-read", _mark_whole)
+    app.connect("html-page-context", _break_literals)
     app.connect("html-collect-pages", _whole_modules)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,7 +23,7 @@ from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.findings import BM25, Advice, advice, next_steps, unfinished
 from dr_lib.report.measured import Pair, mean_intervals, presentable, recorded
-from dr_lib.report.tables import FUSED, Cell, bullets, data_named, folded, interval_cell, named, search_table, table, typographic
+from dr_lib.report.tables import FUSED, Cell, bullets, data_named, folded, interval_cell, named, search_table, table
 
 TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = ("MRR@10", "nDCG@10", "R@100")
@@ -65,13 +65,13 @@ class Compared(lab.Compared):
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return Comparison(self.study, self.runs, self.measure, records={}, called="measured")
+        return Comparison(self.study, self.runs, self.measure, records={}, called="measured" if self.collection else "recorded")
 
     @property
     def table(self) -> HTML:
-        """One line a system: means with intervals, who trained it, whose queries it was tested on."""
+        """One line a system: means with intervals, and who trained it; whose queries it was tested on stands above."""
         runs = presentable(self.runs)
-        caption = "BM25 and the retrievers, in percent, with 95 % bootstrap intervals over queries and seeds."
+        caption = f"BM25 and the retrievers on {self.tested_on}, in percent, with 95 % bootstrap intervals over queries and seeds."
         if not runs:
             return self._comparison.table(list(self.runs), caption)
         if self.on_generated:
@@ -80,8 +80,8 @@ class Compared(lab.Compared):
         lines = []
         for label, records in runs.items():
             cells = [interval_cell(own[label]) for own in means.values()]
-            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe), typographic(self.tested_on)])
-        return table(["system", *means, "seeds", "trained by", "tested on"], lines, caption=caption)
+            lines.append([named(label), *cells, len(records), trained_by(records[0].recipe)])
+        return table(["system", *means, "seeds", "trained by"], lines, caption=caption)
 
     @property
     def figure(self) -> HTML:
@@ -124,7 +124,7 @@ class Compared(lab.Compared):
         named_all = f" Repeated: {', '.join(repeated[:5])}{', …' if len(repeated) > 5 else ''}." if repeated else ""
         values = [[name, f"{value:,}" if isinstance(value, int) else value] for name, value in lines]  # text: beside the words
         caption = f"Collection {data_named(found.name)}.{missing}{named_all}"
-        return table(["the text", "in numbers and words"], values, caption=caption)
+        return table(["property", "value"], values, caption=caption)
 
     @property
     def questions(self) -> HTML:
@@ -172,8 +172,7 @@ class Compared(lab.Compared):
         """
         if not (own := self.best_of(self.trained)):
             raise InputError("no retriever was trained", where="export", fix="Name a way to pre-train among the systems.")
-        title = f"{named(own)} on {self.collection.name}"
-        title += "" if self.verdict.label == own else " (an experiment: it won no comparison)"
+        title = f"{named(own)} on {self.collection.name}" + ", an experiment that won no comparison" * (self.verdict.label != own)
         target = to or places.cache_root() / "exports" / f"{Path(self.study).name}-{own}"
         return export(self.runs[own][0], target, name=title, collection=self.searched)[0]
 
@@ -181,11 +180,11 @@ class Compared(lab.Compared):
     def next_steps(self) -> HTML:
         """What to do next, given the results."""
         best = self.best_of([*self.given, *self.trained])
-        facts = {"questions": self.generated, "passages": len(self.searched), "unfinished": bool(self.pending)}
+        facts = {"questions": self.generated, "unfinished": bool(self.pending)}
         if not best:
             left = "Run the same command again: it continues with what is missing."
             return bullets([left if self.pending else "Compare a system with BM25."])
-        return next_steps(self.runs, self.measure, best=best, **facts)
+        return next_steps(self.runs, self.measure, best=best, passages=self.runs[BM25][0].data["collection"]["passages"], **facts)
 
     def save_page(self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None) -> Path:
         """Write everything as one HTML file that needs nothing beside it.

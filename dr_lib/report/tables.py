@@ -247,7 +247,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
         for row in cells
     )
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows_html)
-    names = max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0) if any(numbers[1:]) else 0
+    names = max((len(html.unescape(TAG.sub("", row[0]))) for row in cells), default=0) if any(numbers[1:]) or not columns[2:] else 0
     style = f' style="--names:{names}"' if names > SHORT and "verdict" not in body else ""
     return HTML(
         f'<div class="dr-table"><table class="table"{style}><caption>{html.escape(typographic(caption))}</caption>'
@@ -257,7 +257,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: st
 
 def bullets(sentences: Sequence[str]) -> HTML:
     """Sentences of safe HTML as a list."""
-    return HTML('<ul class="dr-list">' + "".join(f"<li>{sentence}</li>" for sentence in sentences) + "</ul>")
+    return HTML('<ul class="dr-list">' + "".join(f"<li>{typographic(sentence)}</li>" for sentence in sentences) + "</ul>")
 
 
 def folded(summary: str, *parts: HTML) -> HTML:
@@ -294,6 +294,7 @@ def named_in(text: str, labels: Iterable[str]) -> str:
     """
     names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
     whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+    text = re.sub(rf"({whole}), (?={whole})", r"\1; ", text) if any(", " in name for name in names.values()) else text
     return re.sub(whole, lambda found: names[found[0]], text) if names else text
 
 

@@ -1,7 +1,8 @@
-"""Bag of words: the first state alone must name the words of the passage, beside masked LM (an example objective).
+"""Bag of words: the first state alone must name the words of the passage.
 
-After Shen et al. 2022 (LexMAE) and the bag-of-words term of DupMAE, in its simplest form. Page:
-practice/adding-an-objective.
+An example objective, beside masked LM; after Shen et al. 2022 (LexMAE) and the
+bag-of-words term of DupMAE, in its simplest form.
+Page: practice/adding-an-objective.
 """
 
 import torch
@@ -28,12 +29,12 @@ class BagOfWordsSettings(MaskedSettings):
 
 
 class BagOfWords(MaskedObjective):
-    """Masked LM, and a vocabulary distribution at the first position that should cover every token of the passage."""
+    """Masked LM, and all tokens of the passage predicted from its first state."""
 
     settings: BagOfWordsSettings
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Masked-LM loss + weight * mean negative log-probability of the passage's distinct tokens."""
+        """Masked-LM loss + weight * bag-of-words loss of the first state."""
         batch = self.maskable(batch)
         mask = masking.whole_word(batch, self.settings.rate, generator)
         states = hidden_states(self.model, batch, self.hide(batch, mask, generator))
@@ -43,7 +44,7 @@ class BagOfWords(MaskedObjective):
         return report(loss, encoder_loss=mlm_loss, encoder_accuracy=accuracy, bag_loss=bag_loss)
 
     def bag_of_words(self, batch: TokenBatch, first: Tensor) -> Tensor:
-        """Mean over passages of the mean over distinct tokens of -log p(token | first state)."""
+        """-log p(token | first state): mean over distinct tokens, then over passages."""
         head = lm_head(self.model)
         logits = functional.linear(head.transform(first), head.weight, head.bias).float()
         words = torch.zeros_like(logits).scatter_(1, batch.input_ids, (~batch.special).float())
