@@ -12,7 +12,7 @@ from typing import Any
 
 from dr_lib.evaluation import load_paper
 from dr_lib.files import read_yaml
-from dr_lib.report import named, recorded
+from dr_lib.report import named, recorded, typographic
 from dr_lib.report.measured import presentable
 from dr_lib.report.tables import spell_data
 
@@ -34,16 +34,16 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
         # one option alone has no place among others
         ranked = {name: order for name, order in orders.items() if label in order and len(order) > 1}
         places = (f' data-{name}="{order.index(label) + 1}"' for name, order in ranked.items())
-        options.append(f"<li{''.join(places)}><strong>{html.escape(named(label))}</strong>: {html.escape(text)}</li>")
+        options.append(f"<li{''.join(places)}><strong>{html.escape(named(label))}</strong>: {html.escape(typographic(text))}</li>")
     lines = []
     for name, (found, about) in sources.items():
         listed = ", ".join(f"{html.escape(named(label))} <strong>{found[label]:.1f}</strong>" for label in orders[name])
         missing = ", ".join(html.escape(named(label)) for label in asked["options"] if label not in found)
         rest = f" Not {'in the table' if name == 'paper' else 'recorded yet'}: {missing}." if missing else ""
         first = "" if len(found) == 1 else f", {'lowest' if lowest else 'highest'} first"
-        lines.append(f"<p>{html.escape(about)}{first}: {listed}.{rest}</p>")
+        lines.append(f"<p>{html.escape(typographic(about))}{first}: {listed}.{rest}</p>")
     outcome = f'<details class="dr-folded"><summary>What came out</summary>{"".join(lines)}</details>'
-    question = f"<p><strong>Predict, then look.</strong> {html.escape(asked['question'])}</p>"
+    question = f"<p><strong>Predict, then look.</strong> {html.escape(typographic(asked['question']))}</p>"
     return f'<div class="dr-predict">{question}<ul>{"".join(options)}</ul>{outcome}</div>'
 
 
