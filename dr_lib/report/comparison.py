@@ -364,7 +364,7 @@ def nearest(study: str, measure: str, about: str) -> str:
     runs = {label: own for label, own in measured.recorded(study).items() if measure in own[0].means}
     means = {label: 100 * sum(record.means[measure] for record in own) / len(own) for label, own in runs.items()}
     order = sorted(means, key=lambda label: -means[label])
-    values = "; ".join(f"{html.escape(named(label))} {means[label]:.1f}" for label in order)
+    values = "; ".join(f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order)
     if not values:
         return ""
     older = "; a shorter recipe" * of_older_recipe([record for own in runs.values() for record in own])
