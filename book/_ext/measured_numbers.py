@@ -53,7 +53,7 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     if len({record.data["collection"]["digest"] for record in records}) > 1:
         raise InputError(f"several collections for {cell!r}", where="{measured}", fix="Name one behind a fourth semicolon.")
     mean = sum(record.measured.mean(measure) for record in records) / len(records)
-    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:.1f}"  # s(p+, q): a cosine
+    return f"{mean:.2f}" if measure.startswith("s(") else f"{unit_of(measure)[0] * mean:,.1f}"  # s(p+, q): a cosine
 
 
 class Measured(SphinxRole):

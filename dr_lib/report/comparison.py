@@ -5,40 +5,29 @@ line reports that they ran, and where nothing is recorded a card gives the cost 
 """
 
 import html
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from IPython.display import HTML
 
-from dr_lib.evaluation import Claim, Interval, PairResult, unit_of
+from dr_lib.evaluation import Claim, Interval, PairResult, Verdict, unit_of
 from dr_lib.files import read_json
 from dr_lib.lab import Recipe, Record, answer, of_older_recipe, recipe_length
 from dr_lib.places import notebook_of, project_root
 from dr_lib.report import measured, tables
 from dr_lib.report.figures import Series, intervals, slopes
 from dr_lib.report.measured import Pair, Runs, presentable
-from dr_lib.report.tables import (
-    Cell,
-    Markup,
-    folded,
-    interval_cell,
-    link,
-    named,
-    named_in,
-    per_cent,
-    spell,
-    spell_data,
-    typographic,
-)
+from dr_lib.report.tables import Cell, Markup, folded, interval_cell, named, named_in, per_cent, spell, spell_data, typographic
 from dr_lib.stages import spell_seconds
 
 RECORDS = "../../book/records"
 """Where records lie as seen from a notebook, in the checkout and in the built book alike."""
 CONTROLS = "methods/controls"
 """The study whose rows every table is read against."""
-LISTED = 10
-"""Missing rows that a card names; of more it gives the number."""
+LISTED, UNFOLDED = 10, 4
+"""Missing rows that a card names; of more it gives the number. Pairs of a claim in view; more are folded."""
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML('<p class="dr-note">This part is not measured yet; the page names the missing runs and their cost.</p>')
 """In place of what a page makes of numbers that it lacks; the card is that of `notice`."""
@@ -88,31 +77,30 @@ class Comparison:
 
         Args:
             labels: configurations in the order of the page, or configuration -> recipe, for an estimate of what those
-                take that this build does not run; one without any value has no row.
+                take that this build does not run; one without any value has no row and is named below.
             caption: what the table shows; unit, interval and the data measured on are added to it.
             seeds: how many each row would have, for the same estimate.
             nearest: what is known where nothing is measured, as the function `nearest` says it.
         """
-        known = [label for label in labels if any(label in values for values in (self.paper, *self._sources.values()))]
-        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in known]}
+        shown = [label for label in labels if any(label in values for values in (self.paper, *self._sources.values()))]
+        columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in shown]}
         if self.paper:
-            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in known])
+            columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in shown])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
             best = max((round(one.mean, 1) for one in means.values()), default=None) if len(means) > 1 else None
-            cells = (means.get(label) for label in known)
+            cells = (means.get(label) for label in shown)
             columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == best) for one in cells]
             if name == "recorded":
-                columns["record"] = [_links(runs.get(label, ())) for label in known]
+                columns["record"] = [_links(runs.get(label, ())) for label in shown]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
-        first = self.measure[:1] if self.measure[1:2].isupper() else self.measure[:1].upper()  # nDCG begins small
+        measure = self.measure if data else self.paper_measure
+        first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
         things = {tables.counted(record) for runs in self._sources.values() for own in runs.values() for record in own}
         each = tables.PLURALS[things.pop()] if len(things) == 1 else "queries"
-        over = f"with 95 % bootstrap intervals over {each} and, where a row has several, over seeds."
-        unit = f"{first}{self.measure[1:]} in percent, {over}"
-        about = " ".join(filter(None, [caption, unit if data else "", *data]))
-        rows = list(zip(*columns.values(), strict=True))
-        parts = [tables.table(list(columns), rows, caption=about)] if rows and len(columns) > 1 else []
+        over = f", with 95 % bootstrap intervals over {each} and, where a row has several, over seeds" if data else ""
+        about = " ".join([caption, f"{first}{measure[1:]} in percent{over}.", *data])
+        parts = [tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=about)] if shown else []
         parts.append(self._controls())
         parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
         return HTML("".join(part.data for part in parts))
@@ -187,7 +175,8 @@ class Comparison:
                 caption += f" {which} not include how far another training run would differ."
         if len(columns) == 1:
             return NOTHING
-        unit = f"Points of {self.measure}; 95 % intervals from paired differences." if found else f"Points of {self.paper_measure}."
+        unit = f"Points of {self.measure if found else self.paper_measure}"
+        unit += "; 95 % intervals from paired differences; smallest detectable: with a power of 80 %." if found else "."
         data = f" {self.source.capitalize()}: {spell_data(self.runs)}." if found else ""
         return tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=f"{caption} {unit}{data}")
 
@@ -224,29 +213,40 @@ class Comparison:
             found, records = answer(claim, live if own else None)
             told = html.escape(typographic(per_cent(claim.statement)))
             statement = Markup(f'{told} <small class="claim-id">{html.escape(claim.id)}</small>')
-            said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
             units |= {unit_of(pair.measure)[1] for pair in found.pairs}
-            listed = "<br>".join(_pair(pair, said(pair.state), self.measure) for pair in found.pairs)
-            pairs = Markup(listed) if listed else None
             source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
             shorter = ", shorter recipe" * of_older_recipe(records)
             data = f"Measured{source}: {spell_data({'': records})}{shorter}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
-            rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, typographic(per_cent(note)) or None])
-        about = (
-            "The paper's claims, judged by what was measured: 95 % intervals, with Holm's correction over the pairs of a claim. The"
-            " intervals may differ from those of a table above: here the spread between seeds is taken from the claim's rows, there"
-            " from all rows."
-        )
-        heading = "pairs, in points" if units <= {"points"} else "pairs"
-        return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)
+            note = re.sub("(Reversed|Inconclusive): .*?(?=Inconclusive|Smallest|$)", "", found.note)  # as the pairs beside it say
+            note = " ".join(filter(None, [named_in(note, labels), data, lacks and f"Stand-in: {lacks}"]))
+            state = tables.verdict_badge(found.state, bool(lacks))
+            rows.append([statement, state, _pairs(found, self.measure), typographic(per_cent(note)) or None])
+        about = "The paper's claims, judged by what was measured."
+        if units:
+            about += " 95 % intervals from a claim's own rows, so those above may differ; Holm's correction over its pairs."
+        else:  # nothing that could be compared is run
+            rows = [[*row[:2], row[3]] for row in rows]
+        pairs = ["pairs, in points" if units == {"points"} else "pairs"] * bool(units)
+        return tables.table(["claim of the paper", "verdict", *pairs, "in words"], rows, caption=about)
 
 
 def _setting(record: Record) -> tuple[object, ...]:
     """What two records share whose means may stand side by side."""
     return record.data["collection"]["digest"], recipe_length(record.recipe), [*record.query_ids]
+
+
+def _pairs(found: Verdict, measure: str) -> Cell:
+    """The pairs of a verdict, one a line; more than `UNFOLDED` stand behind a line that counts their states."""
+    said = tables.leaning if found.state == "one seed" else str  # of one seed no pair is decided either
+    states = [said(pair.state) for pair in found.pairs]
+    listed = "<br>".join(_pair(pair, state, measure) for pair, state in zip(found.pairs, states, strict=True))
+    if len(states) > UNFOLDED:
+        numbers = {state: states.count(state) for state in states}.items()
+        told = (f"{number} {state if number == 1 else state.replace('leans', 'lean')}" for state, number in numbers)
+        listed = folded(f"{len(states)} comparisons: {', '.join(told)}", HTML(listed)).data
+    return Markup(listed) if listed else None
 
 
 def _pair(pair: PairResult, state: str, measure: str) -> str:
@@ -304,7 +304,6 @@ def notice(
 def _smoke_line(records: Sequence[Record]) -> HTML:
     """A line that this build ran everything in miniature, and for how long: its numbers mean nothing."""
     stages = {record.keys.get(name, name): seconds for record in records for name, seconds in record.seconds.items()}
-    runs = f"{len(records)} run{'s' if len(records) != 1 else ''}"
     words = (
         "<p>A smoke run is a dozen steps on 300 passages. It shows that the page works, but its scores say nothing"
         " about a method, so none of its numbers is shown. From the scale <code>laptop</code> on, this machine's runs"
@@ -312,7 +311,7 @@ def _smoke_line(records: Sequence[Record]) -> HTML:
     )
     took = sum(stages.values())
     time = spell_seconds(took) if took >= 0.5 else "less than a second"
-    return folded(f"This build made {runs} at smoke scale in {time}.", HTML(words))
+    return folded(f"This build made {len(records)} run{'s' * (len(records) != 1)} at smoke scale in {time}.", HTML(words))
 
 
 def _not_measured(study: str, missing: Sequence[str], number: int, caption: str, cost: str, nearest: str, *, whole: bool) -> HTML:
@@ -322,7 +321,7 @@ def _not_measured(study: str, missing: Sequence[str], number: int, caption: str,
         cost, command = "At most half an hour on two processor cores.", ".venv/bin/dr-lib try FOLDER"
     labels = [named(label) for label in missing]
     listed = "; ".join(labels[:LISTED]) + (f"; and {len(labels) - LISTED} more" if len(labels) > LISTED else "")
-    command = html.escape(command).replace(" -f ", ' <span class="option">-f</span> ')  # which breaks after its hyphen else
+    command = html.escape(command).replace("/", "/<wbr>").replace(" -f ", ' <span class="option">-f</span> ')  # unbroken else
     words, shell = f"{html.escape(listed)}. {html.escape(cost)}", f"<pre>{command}</pre>"
     if not whole:
         return folded(f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}"))
@@ -364,7 +363,7 @@ def nearest(study: str, measure: str, about: str) -> str:
     runs = {label: own for label, own in measured.recorded(study).items() if measure in own[0].means}
     means = {label: 100 * sum(record.means[measure] for record in own) / len(own) for label, own in runs.items()}
     order = sorted(means, key=lambda label: -means[label])
-    values = "; ".join(f"{html.escape(named(label))} {means[label]:.1f}" for label in order)
+    values = "; ".join(f"{html.escape(named(label))} <strong>{means[label]:.1f}</strong>" for label in order)
     if not values:
         return ""
     older = "; a shorter recipe" * of_older_recipe([record for own in runs.values() for record in own])
@@ -378,7 +377,7 @@ def _page_link(notebook: str | None) -> str:
     """A link with its title to a notebook, from one in another folder of `notebooks`; the book's pages make it one to its page."""
     if not notebook:
         return ""
-    return link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
+    return tables.link(title_of(notebook), notebook.replace("notebooks", "..", 1)).html
 
 
 @cache
@@ -402,8 +401,7 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 def _links(records: Sequence[Record]) -> Cell:
     """A link to the record of each seed."""
     files = {f"seed\N{NO-BREAK SPACE}{record.seed}": f"{RECORDS}/{record.scale}/{record.file_name}" for record in records}
-    links = [link(seed, file).html for seed, file in files.items()]
-    return Markup(", ".join(links)) if links else None
+    return Markup(", ".join(tables.link(seed, file).html for seed, file in files.items()))
 
 
 def _in_words(series: Sequence[Series]) -> str:

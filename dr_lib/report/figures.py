@@ -172,7 +172,7 @@ def intervals(
 
     def draw(palette: Palette) -> Figure:
         figure = Figure(figsize=(WIDTH, 1.2 + 0.52 * len(labels)), layout="constrained")
-        panels = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0]
+        panels, at = figure.subplots(1, len(filled), sharey=True, squeeze=False)[0], np.array([*places.values()])
         colours = dict(zip(FAMILIES, palette.series, strict=False)) | {"not pre-trained": palette.paper}
         for axes, one in zip(panels, filled, strict=True):
             for label, point in one.points.items():
@@ -181,6 +181,8 @@ def intervals(
                 axes.plot(point.mean, places[label], "o", color=colour, markersize=8)
             axes.set(title=one.name, xlabel=one.unit, ylim=(-0.4, len(labels) - 0.1), yticks=[])
             axes.spines["left"].set_visible(False)
+            if zero:  # in view, however far away the points are
+                axes.vlines([0] * len(at), at - 0.4, at + 0.2, palette.text, linewidth=0.8, zorder=0.6)
             axes.locator_params(axis="x", nbins=8 // len(filled), steps=[1, 2, 5, 10])
             first = next(panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit)
             if axes is not first:  # panels of one unit have one scale, so that equal lengths mean equal values
@@ -190,13 +192,10 @@ def intervals(
             low, high = axes.get_xlim()
             if high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
-        at = np.array([*places.values()])
         for axes in panels:  # lines beside the points only: the names stay readable
             low, high = axes.get_xlim()
             for value in (value for value in axes.get_xticks() if low <= value <= high):
                 axes.vlines([value] * len(at), at - 0.4, at + 0.2, palette.grid, linewidth=0.8, zorder=0.5)
-            if zero:
-                axes.vlines([0] * len(at), at - 0.4, at + 0.2, palette.text, linewidth=0.8, zorder=0.6)
             axes.set_xlim(low, high)
             axes.grid(visible=False)
         for label, place in places.items():  # the names go over the panels that follow
@@ -266,6 +265,7 @@ def curves(lines: Mapping[str, tuple[np.ndarray, np.ndarray]], *, x: str, y: str
         for i, (label, (steps, values)) in enumerate(lines.items()):
             axes.plot(steps, smoothed(values, smooth), linewidth=2, label=tick(label), **palette.line(i))
         axes.set(xlabel=x, ylabel=y)
+        axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter(THOUSANDS)
         if len(lines) > 1:
             figure.legend(loc="outside lower left", ncols=columns)

@@ -166,7 +166,7 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
         >>> spell(Interval(1.26, 0.5, 2.0), sign=True)
         '+1.3 [+0.5, +2.0]'
     """
-    form = f"{{:{'+' if sign else ''}.{digits}f}}"
+    form = f"{{:{'+' if sign else ''},.{digits}f}}"
     values = (round(value, digits) + 0.0 for value in (interval.mean, interval.low, interval.high))  # no "-0.0"
     return minus("{} [{}, {}]".format(*map(form.format, values)))
 
@@ -282,7 +282,7 @@ def named(label: str) -> str:
     word, comma, rest = plain.partition(", ")
     rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
-    return re.sub(r"(?<=\bretriever) (?=\d)", "\N{NO-BREAK SPACE}", times(shown))
+    return re.sub(r"(?<=\bretriever) (?=\d)|(?<=\d) (?=steps\b)", "\N{NO-BREAK SPACE}", times(shown))
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:

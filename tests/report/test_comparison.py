@@ -97,6 +97,13 @@ def test_the_first_figure_leads_the_page(runs):
     assert both.count("dr-leading") == alone.count("dr-leading") == alone.count("<svg") == 1
 
 
+def test_a_row_without_any_value_is_named_below_and_has_no_line_of_dashes(runs):
+    html = compared({}, {"ahead": 39.0, "printed": 36.0}, records=runs).table(["ahead", "printed", "missing"], "x.").data
+    assert [row[0] for row in cells(html)] == ["ahead", "printed"] and "missing" in html
+    alone = compared({}, {"ahead": 39.0}, paper_measure="top-20 accuracy").table(["ahead", "missing"], "x.").data
+    assert [row[0] for row in cells(alone)] == ["ahead"] and "x. Top-20 accuracy in percent.</caption>" in alone
+
+
 def test_the_best_of_a_column_is_bold(runs):
     html = compared(runs, {"ahead": 1.0, "BM25": 3.0}).table([*runs], "x").data
     bold = re.findall(r"<strong>(.*?)</strong>", html)
@@ -142,7 +149,7 @@ def test_smoke_runs_show_no_number_and_one_folded_line(smoke):
     figure = known.figure(labels, "objective").data
     assert "paper (" in figure and "live" not in figure
     verdicts = compared(smoke, study="simlm/table07").verdicts([CLAIM]).data
-    assert ">not run</span>" in verdicts and 'class="pair"' not in verdicts
+    assert ">not run</span>" in verdicts and columns(verdicts) == ["claim of the paper", "verdict", "in words"]
 
 
 @pytest.fixture
@@ -167,7 +174,7 @@ def test_without_paper_and_records_smoke_runs_leave_a_card_with_rows_cost_and_co
     assert "By the records (laptop scale), a run takes 30 min to 60 min." in html
     assert "2 runs take 90 min at most" in html
     command = "papermill notebooks/simlm/table08_replace_rates.ipynb out.ipynb -f notebooks/scales/laptop.yaml"
-    assert command in re.sub("</?span[^>]*>", "", html)
+    assert command in re.sub("</?span[^>]*>|<wbr>", "", html)
     assert known.figure(["mlm"], "objective").data == ""
     assert known.differences([("mlm", "none")], "x") is comparison.NOTHING
 
@@ -266,7 +273,17 @@ def test_a_verdict_names_rows_as_the_page_does(record):
     runs = {label: [record(label, np.full(80, level), study="cdmae/table05")] for label, level in levels.items()}
     html = compared(runs, study="cdmae/table05").verdicts([claim]).data
     assert "General → MS over MS: \N{MINUS SIGN}20.0" in html
-    assert "Reversed: General → MS over MS." in html and "-&gt;" not in html
+    assert "Reversed: General" not in html and "-&gt;" not in html  # the pair beside the words says it
+
+
+def test_many_pairs_of_a_claim_stand_behind_a_line_that_counts_their_states(record):
+    claim = load_paper("simlm").claim("simlm-replace-rate-robust")
+    runs = {label: [record(label, np.full(80, 0.5), study="simlm/table08")] for label in claim.answered_by.rows.values()}
+    html = compared(runs).verdicts([claim]).data
+    number = html.count('class="pair"')
+    [told] = re.findall(r"<summary>(\d+) comparisons: (.*?)</summary>", html)
+    assert told[0] == str(number) and number > comparison.UNFOLDED
+    assert sum(map(int, re.findall(r"\d+", told[1]))) == number and "lean" in told[1]
 
 
 def test_a_claim_that_another_study_answers_has_the_ledgers_verdict(smoke):

@@ -72,10 +72,10 @@ def test_methods_of_several_families_are_coloured_and_the_legend_says_how(drawn)
 
 
 def test_names_stand_above_their_points_and_what_has_none_is_left_out(drawn):
-    intervals([Series("live", "live", points(a=2, c=1), "%")], ["a", "b", "c"], alt="x", zero=True)
+    intervals([Series("live", "live", points(a=640, c=380), "queries")], ["a", "b", "c"], alt="x", zero=True)
     axes = drawn[0].axes[0]
     names = {text.get_text(): text.get_position()[1] for text in axes.texts}
-    assert names.keys() == {"a", "c"}
+    assert names.keys() == {"a", "c"} and axes.get_xlim()[0] <= 0  # counts, too, begin at the line at zero
     assert all(names[label] - 0.5 < line.get_ydata()[0] < names[label] for label, line in zip("ac", axes.lines[1::2], strict=True))
 
 
