@@ -160,25 +160,25 @@ class Comparison:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.
 
         Args:
-            pairs: (first, second) labels; the difference is first minus second. One that neither the paper nor a run has
-                gets no row.
+            pairs: (first, second) labels; the difference is first minus second. One that was not run gets no row; where
+                none was, the paper's do.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
         """
         found = measured.differences(pairs, self.runs, self.measure)
-        pairs = [pair for pair in pairs if pair in found or {*pair} <= {*self.paper}]
+        printed = {(one, two): f"{self.paper[one] - self.paper[two]:+.1f}" for one, two in pairs if {one, two} <= {*self.paper}}
+        left, pairs = len(printed.keys() - found.keys()), [pair for pair in pairs if pair in (found or printed)]
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
-        if any({*pair} <= {*self.paper} for pair in pairs):
-            printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
-            columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
+        if any(pair in printed for pair in pairs):
+            columns[f"paper{self._theirs}"] = [Markup(printed[pair], number=True) if pair in printed else None for pair in pairs]
         if found:
+            caption += f" Not measured yet: {left} more of the paper's differences." * bool(left)
             least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
-                p_values = measured.corrected_tests(pairs, self.runs, self.measure)
-                small = Markup("&lt; 0.0001", number=True)
-                spelled = {pair: Markup(f"{p:.4f}", number=True) if p >= 0.0001 else small for pair, p in p_values.items()}
-                columns["p (Holm)"] = [spelled.get(pair) for pair in pairs]
+                tested = measured.corrected_tests(pairs, self.runs, self.measure)
+                told = ("&lt; 0.0001" if p < 0.0001 else "&gt; 0.99" if p > 0.99 else f"{p:.2g}" for p in map(tested.get, pairs))
+                columns["p (Holm)"] = [Markup(p, number=True) for p in told]
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs]
             trained = [own for pair in found for own in map(self.runs.get, pair) if measured.trained_in(own[0].recipe)]
@@ -236,9 +236,9 @@ class Comparison:
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, typographic(per_cent(note)) or None])
         about = (
-            "The paper's claims, judged by what was measured: 95 % intervals, with Holm's correction over the pairs of a claim. The"
-            " intervals may differ from those of a table above: here the rows of the claim show how far seeds differ, there all"
-            " rows do."
+            "The paper's claims, judged by what was measured: 95 % intervals, and p-values with Holm's correction over the pairs of"
+            " a claim, which can leave a pair undecided although its interval excludes zero. The intervals may differ from those"
+            " of a table above: here the rows of the claim show how far seeds differ, there all rows do."
         )
         heading = "pairs, in points" if units <= {"points"} else "pairs"
         return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)
@@ -327,7 +327,7 @@ def _not_measured(study: str, missing: Sequence[str], number: int, caption: str,
     if not whole:
         return folded(f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}"))
     rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
-    title = f"<strong>Not measured yet.</strong> {html.escape(caption)}"
+    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
     return HTML(f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>')
 
 
