@@ -176,9 +176,9 @@ class Comparison:
             least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
-                tested = measured.corrected_tests(pairs, self.runs, self.measure)
-                told = ("&lt; 0.0001" if p < 0.0001 else "&gt; 0.99" if p > 0.99 else f"{p:.2g}" for p in map(tested.get, pairs))
-                columns["p (Holm)"] = [Markup(p, number=True) for p in told]
+                p_values = measured.corrected_tests(pairs, self.runs, self.measure)
+                spelled = {pair: "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000") for pair, p in p_values.items()}
+                columns["p (Holm)"] = [Markup(spelled[pair], number=True) if pair in spelled else None for pair in pairs]
             none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
             columns["smallest detectable"] = [none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs]
             trained = [own for pair in found for own in map(self.runs.get, pair) if measured.trained_in(own[0].recipe)]
@@ -236,9 +236,9 @@ class Comparison:
             note = " ".join(filter(None, [named_in(found.note, labels), data, lacks and f"Stand-in: {lacks}"]))
             rows.append([statement, tables.verdict_badge(found.state, bool(lacks)), pairs, typographic(per_cent(note)) or None])
         about = (
-            "The paper's claims, judged by what was measured: 95 % intervals, and p-values with Holm's correction over the pairs of"
-            " a claim, which can leave a pair undecided although its interval excludes zero. The intervals may differ from those"
-            " of a table above: here the rows of the claim show how far seeds differ, there all rows do."
+            "The paper's claims, judged by what was measured: 95 % intervals, with Holm's correction over the pairs of a claim. The"
+            " intervals may differ from those of a table above: here the rows of the claim show how far seeds differ, there all"
+            " rows do."
         )
         heading = "pairs, in points" if units <= {"points"} else "pairs"
         return tables.table(["claim of the paper", "verdict", heading, "in words"], rows, caption=about)

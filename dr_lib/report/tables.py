@@ -278,22 +278,22 @@ def named(label: str) -> str:
     joined = FUSED if label.startswith(FUSED) else ""
     plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))  # between rates it stays
     word, comma, rest = plain.partition(", ")
-    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
-    shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + OTHER_NAMES.get(rest, rest)).replace(" -> ", " → ")
+    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), OTHER_NAMES.get(rest, rest))  # one of several
+    shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
     return re.sub(r"(?<=\bretriever) (?=\d)", "\N{NO-BREAK SPACE}", times(shown))
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:
-    """A text about some labels, with each of them as `named` gives it; in a row of names with commas, semicolons part them.
+    """A text about some labels, with each of them as `named` gives it.
 
     Example:
         >>> named_in("Not run: none, another.", ["none", "another"])
         'Not run: no pre-training, another.'
     """
     names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
-    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names)) or '(?!)'})(?!\w)"
-    parted = re.sub(rf"({whole}), (?={whole})", r"\1; ", text) if "," in "".join(names.values()) else text
-    return re.sub(whole, lambda found: names[found[0]], parted)
+    whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+    text = re.sub(rf"({whole}), (?={whole})", r"\1; ", text) if any(", " in name for name in names.values()) else text
+    return re.sub(whole, lambda found: names[found[0]], text) if names else text
 
 
 def flips_table(first: Record, second: Record, measure: str, collection: str | None = None, *, shown: int = 3) -> HTML:
