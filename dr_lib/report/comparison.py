@@ -149,18 +149,19 @@ class Comparison:
         """Paired differences with intervals beside the paper's, and what could have been detected at all.
 
         Args:
-            pairs: (first, second) labels; the difference is first minus second. One that neither the paper nor a run has
-                gets no row.
+            pairs: (first, second) labels; the difference is first minus second. One that was not run gets no row; where
+                none was, the paper's do.
             caption: what the table shows; unit and the data measured on are added to it.
             tests: add a column of p-values, corrected over the rows of this table.
         """
         found = measured.differences(pairs, self.runs, self.measure)
-        pairs = [pair for pair in pairs if pair in found or {*pair} <= {*self.paper}]
+        printed = {(one, two): f"{self.paper[one] - self.paper[two]:+.1f}" for one, two in pairs if {one, two} <= {*self.paper}}
+        left, pairs = len(printed.keys() - found.keys()), [pair for pair in pairs if pair in (found or printed)]
         columns: dict[str, list[Cell]] = {"difference": [f"{named(one)} against {named(two)}" for one, two in pairs]}
-        if any({*pair} <= {*self.paper} for pair in pairs):
-            printed = (self.paper[one] - self.paper[two] if {one, two} <= {*self.paper} else None for one, two in pairs)
-            columns[f"paper{self._theirs}"] = [None if one is None else Markup(f"{one:+.1f}", number=True) for one in printed]
+        if any(pair in printed for pair in pairs):
+            columns[f"paper{self._theirs}"] = [Markup(printed[pair], number=True) if pair in printed else None for pair in pairs]
         if found:
+            caption += f" Not measured yet: {left} more of the paper's differences." * bool(left)
             least = measured.detectable(pairs, self.runs, self.measure)
             columns[self.source + self._ours] = [interval_cell(found.get(pair), sign=True) for pair in pairs]
             if tests:
@@ -326,7 +327,7 @@ def _not_measured(study: str, missing: Sequence[str], number: int, caption: str,
     if not whole:
         return folded(f"Not measured yet: {len(missing)} of {number} rows.", HTML(f"<p>{words}</p>{shell}"))
     rows = f"{number} configuration{'s' if number != 1 else ''}: {words}"
-    title = f"<strong>Not measured yet.</strong> {html.escape(caption)}"
+    title = f"<strong>Not measured yet.</strong> {html.escape(typographic(caption))}"
     return HTML(f'<div class="dr-card"><p>{title} {rows}</p>{nearest and f"<p>{nearest}</p>"}{shell}</div>')
 
 

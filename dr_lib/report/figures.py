@@ -232,7 +232,7 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
             colour = palette.recorded if right > left else palette.live if right < left else palette.paper
             axes.plot([0, 1], [left, right], "o-", color=colour, linewidth=2.5, markersize=6, clip_on=False)
             ends = [f"{one.points[label].mean:.1f}" for one in (first, second)]
-            axes.text(-0.1, left, f"{tick(label)}  {ends[0]}", ha="right", va="center", color=colour)
+            axes.text(-0.1, left, f"{tick(label)}\N{EM SPACE}{ends[0]}", ha="right", va="center", color=colour)
             axes.text(1.1, right, ends[1], ha="left", va="center", color=colour)
         heads = (f"{one.name}\n{one.unit}" for one in (first, second))
         for x, side, head in zip((-0.1, 1.1), ("right", "left"), heads, strict=True):

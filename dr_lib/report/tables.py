@@ -30,8 +30,6 @@ EXCERPT, LEAD = 40, 8
 
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 """A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to it."""
 DATA = {"pydocs": "PyDocs", "squad": "SQuAD", "medquad": "MedQuAD", "liveqa-med": "LiveQA-Med", "scifact": "SciFact"}
@@ -43,7 +41,7 @@ DATA |= {"made tokens": "sequences of tokens", "glue-cola": "CoLA", "glue-mrpc":
 """What a page calls a collection in place of the name that it is loaded by."""
 FUSED = "BM25 + "
 OTHER_NAMES = {"None": "no pre-training", "none alone": "without pre-training alone", "paq alone": "with PAQ alone"}
-OTHER_NAMES |= {"Ours": "MASTER"}  # so MASTER's Table 7 has it
+OTHER_NAMES |= {"Ours": "MASTER", "Retriever1": "retriever 1", "Retriever2": "retriever 2", "Retriever_distil": "distilled"}
 OTHER_NAMES |= {"MLM": "masked LM", "AutoEncoder": "auto-encoder", "Autoencoder": "auto-encoder"}
 """The same of other labels that papers or our records give to what they compare."""
 
@@ -280,7 +278,7 @@ def named(label: str) -> str:
     joined = FUSED if label.startswith(FUSED) else ""
     plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))  # between rates it stays
     word, comma, rest = plain.partition(", ")
-    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), rest)  # a claim about one collection of several
+    rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), OTHER_NAMES.get(rest, rest))  # one of several
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
     return re.sub(r"(?<=\bretriever) (?=\d)|(?<=\d) (?=steps\b)", "\N{NO-BREAK SPACE}", times(shown))
 
