@@ -174,7 +174,7 @@ SAID = {
 }
 """Page -> orders that its reading states, each from high to low. Where a new record breaks one, the prose has to change."""
 
-value = cache(measured)
+value = cache(lambda cell: float(measured(cell).replace(",", "")))
 
 
 def prose(path):
@@ -186,7 +186,7 @@ def prose(path):
 def test_orders_that_a_reading_states_are_those_of_the_records(page):
     assert "**In the book's records**" in prose(ROOT / f"notebooks/{page}.ipynb")
     for order in SAID[page]:
-        numbers = [float(value(cell)) for cell in order]
+        numbers = [value(cell) for cell in order]
         assert all(one > other for one, other in pairwise(numbers)), dict(zip(order, numbers, strict=True))
 
 
@@ -195,7 +195,7 @@ def test_a_reading_has_no_typed_result_and_all_its_cells_have_records(page):
     (reading,) = (part for part in prose(ROOT / f"notebooks/{page}.ipynb").split("\n\n") if part.startswith("**In the book's"))
     assert not typed(reading.replace("paper", ""))
     cells = re.findall(r"\{measured\}`([^`]+)`", reading)
-    assert cells and all(float(value(cell)) > 0 for cell in cells)
+    assert cells and all(value(cell) > 0 for cell in cells)
 
 
 def test_every_cell_in_a_notebook_has_a_record():
@@ -203,4 +203,4 @@ def test_every_cell_in_a_notebook_has_a_record():
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
                 for one in re.findall(r"\{measured\}`([^`]+)`", cell.source):
-                    assert float(value(one)) >= 0
+                    assert value(one) >= 0
