@@ -50,6 +50,12 @@ def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> 
         text.parent.replace(text, nodes.Text(text.replace("[~typing.", "[")))
 
 
+def no_mail(app: Sphinx, tree: nodes.document) -> None:
+    """Measures such as MRR@10 as they are: docutils takes them for addresses of mail."""
+    for found in [one for one in tree.findall(nodes.reference) if one.get("refuri", "").startswith("mailto:")]:
+        found.replace_self(found.children)
+
+
 def keep_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and text.
 
@@ -84,6 +90,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)
     app.connect("autodoc-process-docstring", link_pages, priority=400)
     app.connect("object-description-transform", plain_types, priority=900)
+    app.connect("doctree-read", no_mail)
     app.connect("autodoc-process-signature", without_completions)
     app.connect("autodoc-skip-member", skip_pydantic)
     app.connect("env-updated", own_sources)

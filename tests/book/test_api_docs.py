@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from api_docs import keep_sentence, link_pages, plain_types, split_names
+from api_docs import keep_sentence, link_pages, no_mail, plain_types, split_names
 from docutils import nodes
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
@@ -46,3 +46,9 @@ def test_a_type_inside_another_has_no_mark():
     paragraph = nodes.paragraph("", "tuple[~typing.Literal['a'], ...]")
     plain_types(None, "py", "function", nodes.container("", paragraph))
     assert paragraph.astext() == "tuple[Literal['a'], ...]"
+
+
+def test_a_measure_is_no_address_of_mail():
+    paragraph = nodes.paragraph("", "", nodes.Text("e.g. "), nodes.reference("", "MRR@10", refuri="mailto:MRR@10"))
+    no_mail(None, nodes.container("", paragraph))
+    assert paragraph.astext() == "e.g. MRR@10" and not list(paragraph.findall(nodes.reference))
