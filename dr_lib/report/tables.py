@@ -161,12 +161,13 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     """A value with its interval as safe text.
 
     Example:
-        >>> spell(Interval(1.26, 0.5, 2.0), sign=True)
-        '+1.3 [+0.5, +2.0]'
+        >>> spell(Interval(1.26, -0.04, 2.0), sign=True)
+        '+1.3 [−0.0, +2.0]'
     """
     form = f"{{:{'+' if sign else ''},.{digits}f}}"
-    values = (round(value, digits) + 0.0 for value in (interval.mean, interval.low, interval.high))  # no "-0.0"
-    return minus("{} [{}, {}]".format(*map(form.format, values)))
+    ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
+    mean = round(interval.mean, digits) + 0.0  # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
+    return minus("{} [{}, {}]".format(*map(form.format, (mean, *ends))))
 
 
 PLURALS = {"value": "values", "query": "queries", "passage": "passages", "example": "examples", "context": "contexts"}

@@ -58,8 +58,10 @@ def test_cells_are_escaped_and_numbers_aligned():
     assert "<b>" not in folded("<b>", table(["a"], [], caption="c")).data
 
 
-def test_an_interval_is_spelled_with_its_sign_and_never_as_minus_zero():
+def test_an_interval_is_spelled_with_its_sign_and_never_around_minus_zero():
     assert spell(Interval(-0.01, -0.5, 0.4), sign=True) == "+0.0 [\N{MINUS SIGN}0.5, +0.4]"
+    assert spell(Interval(0.3, -0.04, 0.6), sign=True) == "+0.3 [\N{MINUS SIGN}0.0, +0.6]", "zero lies within"
+    assert spell(Interval(0.3, 0.0, 0.6), sign=True) == "+0.3 [+0.0, +0.6]" and spell(Interval(0.0, -0.04, 0.1)) == "0.0 [0.0, 0.1]"
     assert spell(Interval(1491.3, 1462.9, 1521.2)) == "1,491.3 [1,462.9, 1,521.2]"
     assert interval_cell(Interval(1.0, 0.5, 1.5), best=True).html == (
         '<strong>1.0</strong> <span class="interval">[0.5, 1.5]</span>'
