@@ -71,7 +71,7 @@ def test_a_smoke_run_advises_a_larger_one_and_compares_nothing(record):
 
 def test_advice_looks_at_size_base_and_pipeline(runs, record):
     small = next_steps(runs, "MRR@10", best="ahead", questions=questions(train=200), passages=500, unfinished=True).data
-    for words in ("500 passages are little", "There are few training queries", "book's small one", "Run the same command again"):
+    for words in ("500 passages are little", "There are few training queries", "base model is the", "Run the same command again"):
         assert words in small
     recipe = {"base": "bert-base-uncased", "final": "distilled"}
     large = {"BM25": runs["BM25"], "big": [record("big", np.linspace(0, 1, 60), recipe=recipe)]}

@@ -164,10 +164,8 @@ def test_a_share_of_a_peers_time_is_met_where_the_median_is_low_enough():
         "machine": {"cpu": "A chip", "versions": {"torch": "2"}},
     }
     page = speed_table(found | {"threads": 1}).data
-    assert (
-        "A chip, 1 thread, torch 2; 2026\u201101\u201102; load average of the machine 1.5 to 1.5." in page
-        and "&lt;faiss&gt;" in page
-    )
+    assert "A chip, 1 thread, torch 2; 2026\u201101\u201102; load average of the machine 1.5 to 1.5." in page
+    assert "&lt;faiss&gt;" in page
     assert re.findall("<td>(yes|no)</td>", page) == ["yes", "no"] and '<td class="number">1.12</td>' in page
     assert "at least" not in page  # a bound that no row has
     rows = [row | {"by_median": 1.1, "at_least": 0.25}, *found["rows"]]
@@ -192,9 +190,8 @@ def test_the_status_page_has_the_counts_of_the_fault_tests(tmp_path):
     found = {"counts": {"kills": 1200, "fuzzed <folders>": 34}, "failed": [], "date": "2026-01-02", "commit": {"id": "a" * 40}}
     write_json(tmp_path / "faults.json", found)
     told, counts = faults_section(tmp_path / "faults.json")
-    assert (
-        "Of 1,234 trials on 2026\u201101\u201102, at commit aaaaaaaaaa: no number was wrong" in told and "not measured" not in told
-    )
+    assert "Of 1,234 trials on 2026\u201101\u201102, at commit aaaaaaaaaa: no number was wrong" in told
+    assert "not measured" not in told
     assert "fuzzed &lt;folders&gt;" in counts.data and "1,200" in counts.data
     write_json(tmp_path / "faults.json", found | {"failed": ["tests/lab/test_faults.py::test_kills"]})
     told, _ = faults_section(tmp_path / "faults.json")
