@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -93,7 +94,9 @@ def test_a_value_that_is_no_yaml_is_named(capsys):
         ("--study a --run --name mine", "--name says nothing here. It is the title of a model's card: leave --run out."),
     ],
 )
-def test_export_refuses_what_it_would_not_read(options, said, capsys):
+def test_export_refuses_what_it_would_not_read(options, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("record.json").touch()
     assert main(["export", *options.split(), "--to", "out"]) == 1
     assert capsys.readouterr().err == f"error: export: {said}\n"
 
@@ -114,3 +117,19 @@ def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
     assert main(["try", str(tmp_path), "--system", str(tmp_path), "--to", str(tmp_path / "out")]) == 1
     assert f"error: {tmp_path}: no model here" in (said := capsys.readouterr().err) and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "verify nothere.json",
+        "batch nothere.json",
+        "base nothere.json",
+        "export nothere.json --to out",
+        "search pydocs x --reranker nothere.json",
+        "search pydocs x --model nothere.json",
+    ],
+)
+def test_a_path_that_is_not_there_is_refused_before_anything_is_opened(options, capsys):
+    assert main(options.split()) == 1
+    assert capsys.readouterr().err == "error: nothere.json: no such file or folder. Check the path.\n"
