@@ -87,6 +87,11 @@ SAID = {
     "cdmae/table05_general_first": [
         [f"cdmae/table05; {row}; nDCG@10; trecdl-mini" for row in ("target passages", "general text, then target passages")]
     ],
+    "methods/rerankers": [
+        *([f"methods/rerankers{part}; {row}; MRR@10" for row in ("late interaction", "retriever 2")] for part in ("", "-dev")),
+        ["methods/rerankers; retriever 2; MRR@10", "methods/pipeline-squad; re-ranker; MRR@10"],
+        ["methods/pipeline-squad; BM25; MRR@10", "methods/rerankers; late interaction; MRR@10"],
+    ],
     "simlm/fig3_steps": [
         *(
             [f"simlm/figure03; {name}, {steps} steps; MRR@10" for name in ("SimLM", "MLM")]
