@@ -334,9 +334,10 @@ def _times(drawn: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 def _resamples(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
     """How often each query was drawn in each resample, `[draws, queries]`: resampled means are then one product of matrices."""
-    places = rng.integers(0, queries, (draws, queries), dtype=np.int32) + np.arange(draws)[:, None] * queries
-    counts = np.bincount(places.ravel(), minlength=draws * queries).reshape(draws, queries)
-    return counts.astype(np.min_scalar_type(counts.max()))  # of thousands of queries a byte each: none is drawn 256 times
+    counts = np.empty((draws, queries), np.uint8)  # none of thousands of queries is drawn 256 times
+    for own in counts:  # one at a time stays in a processor's cache, which is more than twice as fast as all at once
+        own[:] = np.bincount(rng.integers(0, queries, queries, dtype=np.int32), minlength=queries)
+    return counts
 
 
 def _signs(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:
