@@ -245,8 +245,6 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-PARTS_OF_A_NOTE = r"(?<=\. )(?=(?:Not run|Reversed|Inconclusive|Stand-in): |Smallest difference |By one seed alone )"
-"""What begins a line of its own in the words on a claim."""
 FILTERS = ("paper", "verdict", "scale", "recipe", "seeds", "answered by")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
 
@@ -395,8 +393,8 @@ def _verdict(entry: Entry) -> list[Cell]:
         records = f"{place}, {entry['scale']} scale{seeds}{parts}{older}"
     lacks = f"Stand-in: {entry['lacks']}" if entry["lacks"] else ""
     labels = {*entry["missing"], *(pair[side] for pair in entry["pairs"] for side in ("better", "worse"))}
-    note = soft(typographic(per_cent(" ".join(filter(None, [entry["why"], named_in(entry["note"], labels), lacks])))))
-    lines = Markup(re.sub(PARTS_OF_A_NOTE, "<br>", note)) if note else None
+    told = [line for line in (entry["why"], *(named_in(note, labels) for note in entry["notes"]), lacks) if line]
+    lines = Markup("<br>".join(soft(typographic(per_cent(line))) for line in told)) if told else None
     return [Markup(f'<span data-claim="{facts}">{shown}</span>'), records, lines]
 
 

@@ -96,7 +96,8 @@ class Verdict:
         fewest_seeds: of a row that is trained, among those that the state rests on.
         seed_noise: standard deviation of a run's mean from seed to seed, pooled over the rows; None for one seed.
         missing: row names without a run, or measures that a run lacks.
-        note: why, in one sentence or two.
+        notes: why, a sentence each: the leaning of one seed, what was not run, which comparisons were reversed or are
+            inconclusive, what these could have detected.
     """
 
     claim: str
@@ -107,7 +108,12 @@ class Verdict:
     fewest_seeds: int = 0
     seed_noise: float | None = None
     missing: tuple[str, ...] = ()
-    note: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """All notes in a row."""
+        return " ".join(self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -186,7 +192,7 @@ def verdict(
         'Not run: SimLM; SimLM, no fine-tuning; BM25 (2 of 2 comparisons).'
     """
     if claim.unanswerable:
-        return Verdict(claim.id, "unanswerable", "unanswerable", note=claim.unanswerable)
+        return Verdict(claim.id, "unanswerable", "unanswerable", notes=(claim.unanswerable,))
     places = dict(runs) if runs and all(isinstance(own, Mapping) for own in runs.values()) else {"": runs}
     checks = _comparisons(claim, measure)
     usable = [one for check in checks if (one := _runnable(check, places))]
@@ -209,11 +215,11 @@ def verdict(
     several = [np.var(own, ddof=1) for own in each if len(own) > 1] if seeds > 1 else []
     noise = float(np.sqrt(np.mean(several))) if several else None
     state: State = "one seed" if claim.trained and seeds == 1 else leans
-    note = f"By one seed alone the claim would be {leans}. " if state == "one seed" else ""
+    notes = [f"By one seed alone the claim would be {leans}."] if state == "one seed" else []
     if missing:
         left = f"{len(checks) - len(pairs)} of {len(checks)} comparisons"
-        note += f"Not run: {_listed(missing)} ({left}). "
-    return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (note + _note(pairs)).strip())
+        notes.append(f"Not run: {_listed(missing)} ({left}).")
+    return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (*notes, *_contradictions(pairs)))
 
 
 def _comparisons(claim: Claim, measure: str | None) -> list[Check]:
@@ -376,7 +382,7 @@ def _join(states: Sequence[State], whole: bool) -> State:
     return held if all(state == "held" for state in states) else "inconclusive"
 
 
-def _note(pairs: Sequence[PairResult]) -> str:
+def _contradictions(pairs: Sequence[PairResult]) -> list[str]:
     """Which comparisons contradict the claim or are inconclusive, and what these could have detected."""
     words = []
     for state in ("reversed", "inconclusive"):
@@ -391,7 +397,7 @@ def _note(pairs: Sequence[PairResult]) -> str:
         bound = 100 if unit == "points" else math.inf  # a difference above it does not exist: none can be detected
         size = " to ".join(dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends))
         words.append(f"Smallest difference detectable with a power of 80 %: {size} {unit}.")
-    return " ".join(words)
+    return words
 
 
 def _listed(names: Sequence[str]) -> str:

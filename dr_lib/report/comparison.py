@@ -5,7 +5,6 @@ line reports that they ran, and where nothing is recorded a card gives the cost 
 """
 
 import html
-import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -220,8 +219,8 @@ class Comparison:
             data = f"Measured{source}: {spell_data({'': records})}{shorter}." if records else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
-            note = re.sub("(Reversed|Inconclusive): .*?(?=Inconclusive|Smallest|$)", "", found.note)  # as the pairs beside it say
-            note = " ".join(filter(None, [named_in(note, labels), data, lacks and f"Stand-in: {lacks}"]))
+            notes = " ".join(one for one in found.notes if not one.startswith(("Reversed", "Inconclusive")))  # the pairs say that
+            note = " ".join(filter(None, [named_in(notes, labels), data, lacks and f"Stand-in: {lacks}"]))
             state = tables.verdict_badge(found.state, bool(lacks))
             rows.append([statement, state, _pairs(found, self.measure), typographic(per_cent(note)) or None])
         about = "The paper's claims, judged by what was measured."

@@ -26,7 +26,7 @@ from dr_lib.files import sealed, write_json
 from dr_lib.lab import load_record, load_records, recorded_folder
 from dr_lib.training import machine
 
-ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "note": "unseen"}
+ENTRY = {"statement": "a < b", "source": "Table 8", "scale": None, "collection": "squad", "seeds": [], "notes": ["unseen"]}
 ENTRY |= {"protocol": None, "lacks": "", "why": "because", "pairs": [], "comparisons": 3, "page": None, "missing": []}
 
 
@@ -37,7 +37,7 @@ def entries():
         for key, paper in load_papers().items()
         for claim in paper.claims
     ]
-    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "fewest_seeds": 2, "note": "told"}
+    made[0] |= {"state": "held", "scale": "laptop", "collection": "squad", "seeds": [0, 1], "fewest_seeds": 2, "notes": ["told"]}
     made[0] |= {"pairs": [{"state": "held", "better": "SimLM", "worse": "BM25"}], "older_recipe": True, "trained": True}
     made[0] |= {"protocol": "stand-in", "lacks": "no <i>NQ</i>.", "page": "notebooks/simlm/table08_replace_rates"}
     return made
@@ -79,7 +79,7 @@ def test_every_claim_stands_under_its_paper_escaped_and_with_what_it_rests_on():
     nothing = claims_page([entries()[0] | {"state": "not run", "pairs": [], "fewest_seeds": 0}])
     assert "SQuAD, laptop scale; 0 of 3 pairs run; older recipe" in nothing
     assert page.count(">held</span>") == 1 and page.count(">stand-in</span>") == 1
-    assert "because told Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
+    assert "because<br>told<br>Stand-in: no &lt;i&gt;NQ&lt;/i&gt;." in page
     assert 'href="../notebooks/simlm/table08_replace_rates.html"' in page
 
 
