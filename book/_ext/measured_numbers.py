@@ -170,7 +170,7 @@ def costs_html(study: str) -> str:
     caption = (
         f"Wall time of pre-training in the records: {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale, "
         f"{' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))} thread on {' and '.join(machines)}."
-        " Where a method has several seeds, a number for each; without what is made before training."
+        " A method with several seeds has a number for each; what is made before training is not counted."
     )
     return table(["method", "minutes", "multiple of masked LM", "thousand tokens per second"], rows, caption=caption).data
 

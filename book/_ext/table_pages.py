@@ -55,8 +55,8 @@ def arrange(notebook: dict[str, Any], page: str, entries: Sequence[Entry], links
     cells = _one_of_parameters(notebook["cells"])
     if not page.startswith(OPEN_CODE):
         _fold_code(cells)
-        cells = _one_fold(cells)
         figure, card = _taken(cells, LEADING), _taken(_before_records(cells), CARD, NOT_YET.data)
+        cells = _one_fold(_without_empty_sections(cells) if card else cells)
         head, *rest = _text(cells[0]).split("\n\n", 2)
         about = rest[0] if rest else ""
         parts = [about, claims_html(entries), _taken(cells, ADVICE), figure, card, links, *rest[1:]]
@@ -128,23 +128,43 @@ def _silent(cell: Cell) -> bool:
     return "remove-output" in _tags(cell) or not shown
 
 
+def _html(output: Mapping[str, Any]) -> str:
+    return "".join(output.get("data", {}).get("text/html", ""))
+
+
 def _taken(cells: Sequence[Cell], kind: re.Pattern, instead: str = "") -> str:
     """The first such part of the outputs, on one line, taken out of them, where `instead` stands then."""
     for cell in cells:
         for output in cell.get("outputs", []):
-            shown = "".join(output.get("data", {}).get("text/html", ""))
+            shown = _html(output)
             if part := kind.search(shown):
                 output["data"]["text/html"] = shown.replace(part[0], instead, 1)
                 return part[0].replace("\n", "<br>")
     return ""
 
 
+def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells without the headings below which only `NOT_YET` stands, which the card at the top says already."""
+    kept: list[Cell] = []
+    for place, cell in enumerate(cells):
+        below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
+        shown = "".join(_html(output) for one in below for output in one.get("outputs", []))
+        says = "dr-folded" in shown and "\n\n" in _text(cell)  # what would be measured, and that this build ran it
+        if cell["cell_type"] == "code" or NOT_YET.data not in shown or says or re.search("<(table|svg|img)|dr-card", shown):
+            kept.append(cell)
+            continue
+        for output in (output for one in below for output in one.get("outputs", []) if NOT_YET.data in _html(output)):
+            output["data"]["text/html"] = _html(output).replace(NOT_YET.data, "")
+        for one in below:
+            one["outputs"] = [output for output in one.get("outputs", []) if "data" not in output or _html(output)]
+    return kept
+
+
 def _before_records(cells: Sequence[Cell]) -> list[Cell]:
     """The cells above the first table that shows records: of a page that has some, what lacks them is no headline."""
 
     def recorded(cell: Cell) -> bool:
-        outputs = ("".join(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", []))
-        return any(RECORDED.search(shown) for shown in outputs)
+        return any(RECORDED.search(_html(output)) for output in cell.get("outputs", []))
 
     return [*takewhile(lambda cell: not recorded(cell), cells)]
 

@@ -84,9 +84,20 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
 def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
+    own["cells"] += [markdown("## Costs\n\nIn the table."), code("costs", html=NOT_YET.data), markdown("## More"), code("a", html="a")]
     cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
-    left = cells[-1]["outputs"][0]["data"]["text/html"]
-    assert "Not measured yet" in cells[0]["source"] and left == NOT_YET.data and "names the missing runs" in left
+    assert "Not measured yet" in cells[0]["source"] and NOT_YET.data not in str(cells)
+    assert [cell["source"] for cell in cells[2:]] == ["## One step by hand", "step()", "compare.table()\n\n\ncosts", "## More", "a"]
+
+
+def test_a_heading_with_words_and_a_run_of_this_build_stays():
+    own = notebook()
+    own["cells"][-2:] = [
+        markdown("## Result\n\nWhat is compared."),
+        code("table()", html='<div class="dr-card"></div><details class="dr-folded"></details>'),
+    ]
+    cells = arrange(own, "notebooks/simlm/x", [])["cells"]
+    assert "What is compared." in cells[-2]["source"] and NOT_YET.data in cells[-1]["outputs"][0]["data"]["text/html"]
 
 
 def test_a_card_below_recorded_numbers_stays_where_it_is():
