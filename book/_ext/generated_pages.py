@@ -245,7 +245,7 @@ def _chip(facts: Mapping[str, Any]) -> str:
     return (facts.get("gpus") or [str(facts.get("cpu"))])[0]
 
 
-PARTS_OF_A_NOTE = r"(?<=\. )(?=(?:Not run|Reversed|Inconclusive|Stand-in): |Smallest difference |By one seed alone )"
+PARTS_OF_A_NOTE = r"(?<=\. )(?=(?:Not run|Reversed|Inconclusive|Stand-in): |(?:Smallest|No) difference |By one seed alone )"
 """What begins a line of its own in the words on a claim."""
 FILTERS = ("paper", "verdict", "scale", "recipe", "seeds", "answered by")
 FILTER_SCRIPT = Path(__file__).with_name("claims_filter.js")
