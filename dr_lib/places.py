@@ -44,7 +44,7 @@ def find_file(name: str | Path, inside: str) -> Path:
 
 
 def embedded_base() -> Path:
-    """The small base model that is part of the book (WordPiece of 8,192, 2 layers x 128)."""
+    """The small base model that is part of the book (8,192 WordPieces, 2 layers of 128 units)."""
     return project_root() / "book" / "weights" / "base-2x128"
 
 

@@ -572,10 +572,10 @@ def base_page() -> str:
     ]
     planned = BaseRecipe.load(places.scale_file(recipe["name"])).portable()
     made = BaseRecipe.model_validate(recipe).portable()  # with today's defaults for keys that are younger than the record
-    told = "This is the recipe of" if planned == made else "It was made by an earlier and shorter recipe than that of"
+    told = "The recipe is" if planned == made else "The recipe is an earlier and shorter one than"
     words = [[name, f"{fact:,}" if isinstance(fact, int | float) else fact] for name, fact in facts]  # one column, one edge
     steps, losses = record["curve"]["step"], record["curve"]["loss"]
-    alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]:,} steps."
+    alt = f"Masked-LM loss from {losses[0]:.1f} nats at the start to {losses[-1]:.1f} after {steps[-1]:,.0f} steps."
     return _page(
         "The base model",
         "Smoke and laptop runs start from a small BERT that comes with the book. The book's own loop (`python -m dr_lib base"

@@ -25,8 +25,8 @@ TAG = re.compile(r"<[^>]+>")
 OPTION = re.compile(r"(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+")
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
-JOINT = re.compile(r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|(?<=\w)/(?=\w))')
-"""Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind a slash; and other tags."""
+JOINT = re.compile(r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|\b[/=]\b)')
+"""Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind / and =; and other tags."""
 LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
 NARROW = 30  # characters: every screen has room for them
 

@@ -31,7 +31,7 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         weight: of the second one's scaled scores, in [0, 1], the first one's being what is left; None fuses by reciprocal rank.
 
     Returns:
-        Scores are rounded to float32 before they are compared.
+        The fused ranking, whose scores are rounded to float32 before they are compared.
 
     Raises:
         InputError: the rankings are of different queries.

@@ -145,7 +145,7 @@ class Scores:
 def evaluate(
     ranking: Ranking, qrels: Qrels, passage_ids: Sequence[str], measures: Sequence[str] = BY_JUDGEMENT, *, grade: int = 1
 ) -> Scores:
-    """Score a ranking against judgements, by the rules above.
+    """Score a ranking against judgements, by the rules at the head of this module.
 
     Args:
         ranking: rows of the collection, best first.

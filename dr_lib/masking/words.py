@@ -177,8 +177,8 @@ def per_row(
             position, of which each row picks one (the released code: 256).
 
     Returns:
-        `[batch, length, length]` bool, True where row i may not see column j: the hidden pieces, itself, and padding.
-        [CLS] and [SEP] are seen by every row but their own.
+        `[batch, length, length]` bool, True where row i may not see column j. A row sees neither its hidden pieces, nor
+        itself, nor padding; [CLS] and [SEP] are seen by every row but their own.
 
     Example:
         >>> import torch

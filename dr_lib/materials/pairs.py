@@ -105,8 +105,7 @@ def store_pairs(rows: Iterable[PairRow], folder: Path, tokenizer: PreTrainedToke
         depth: hard negatives of a query to keep (PAQ as published: 1 per row).
 
     Returns:
-        Counts: rows, left_out (without a question or a passage with text), queries, passages, and pairs of query and
-        positive.
+        Counts of rows, left_out (no question, or no passage with text), queries, passages, and pairs of query and positive.
 
     Raises:
         InputError: a row that cannot be read, or not one pair.

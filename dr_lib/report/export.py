@@ -49,8 +49,7 @@ def export(
         The folders written.
 
     Raises:
-        InputError: no finished model behind `source`, one that was not trained here, or `to` holds something that is no
-            export.
+        InputError: no finished model behind `source`, one that was not trained here, or `to` holds what is no export.
     """
     if isinstance(source, Record):
         models, record = models_of(source), source
