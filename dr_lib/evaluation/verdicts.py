@@ -217,8 +217,9 @@ def verdict(
     state: State = "one seed" if claim.trained and seeds == 1 else leans
     notes = [f"By one seed alone the claim would be {leans}."] if state == "one seed" else []
     if missing:
-        left = f"{len(checks) - len(pairs)} of {len(checks)} comparisons"
-        notes.append(f"Not run: {_listed(missing)} ({left}).")
+        left = len(checks) - len(pairs)  # 0 where rivals are missing in one comparison with several
+        share = f" ({left} of {len(checks)} comparison{'s' * (len(checks) > 1)})" if left else ""
+        notes.append(f"Not run: {_listed(missing)}{share}.")
     return Verdict(claim.id, state, leans, pairs, len(checks), seeds, noise, missing, (*notes, *_contradictions(pairs)))
 
 
@@ -395,8 +396,13 @@ def _contradictions(pairs: Sequence[PairResult]) -> list[str]:
         times, unit = unit_of(pairs[0].measure)
         ends = (times * least for least in (min(spreads), max(spreads)))
         bound = 100 if unit == "points" else math.inf  # a difference above it does not exist: none can be detected
-        size = " to ".join(dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends))
-        words.append(f"Smallest difference detectable with a power of 80 %: {size} {unit}.")
+        sizes = dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends)
+        none = sizes.keys() == {f"over {bound}"}
+        words.append(
+            "No difference could be detected with a power of 80 %."
+            if none
+            else f"Smallest difference detectable with a power of 80 %: {' to '.join(sizes)} {unit}."
+        )
     return words
 
 

@@ -285,14 +285,12 @@ def named(label: str) -> str:
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:
-    """A note on a claim for a page: each label as `named` gives it, and counts and sizes that say nothing in words.
+    """A text about some labels, with each of them as `named` gives it.
 
     Example:
         >>> named_in("Not run: none, another.", ["none", "another"])
         'Not run: no pre-training, another.'
     """
-    text = re.sub(r" \(0 of \d+ comparisons\)", "", text).replace("of 1 comparisons", "of 1 comparison")
-    text = re.sub("Smallest difference detectable ([^.:]+): over 100 points", r"No difference could be detected \1", text)
     names = {label: named(label) for label in sorted(labels, key=len, reverse=True)}
     whole = rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
     text = re.sub(rf"({whole}), (?={whole})", r"\1; ", text) if any(", " in name for name in names.values()) else text

@@ -84,7 +84,12 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
 def test_where_nothing_is_measured_the_card_comes_to_the_top(entries):
     own = notebook()
     own["cells"][-1] = code("compare.table()", html='<div class="dr-card"><p>Not measured yet.</p>\n</div>')
-    own["cells"] += [markdown("## Costs\n\nIn the table."), code("costs", html=NOT_YET.data), markdown("## More"), code("a", html="a")]
+    own["cells"] += [
+        markdown("## Costs\n\nIn the table."),
+        code("costs", html=NOT_YET.data),
+        markdown("## More"),
+        code("a", html="a"),
+    ]
     cells = arrange(own, "notebooks/simlm/x", entries)["cells"]
     assert "Not measured yet" in cells[0]["source"] and NOT_YET.data not in str(cells)
     assert [cell["source"] for cell in cells[2:]] == ["## One step by hand", "step()", "compare.table()\n\n\ncosts", "## More", "a"]
