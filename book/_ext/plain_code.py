@@ -5,8 +5,8 @@ spans and look as they would without one, in both themes. Left out, they make th
 
 A line that may be too long for a page says how deep it is indented, so that book.css can set its continuation below it
 further in. Where a long line has no space to break at, it may break behind a joint of its code, such as a bracket. The pages of
-whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences, and numbers such as 1e-4
-are marked for the same file, since browsers break a line after any hyphen.
+whole modules, which scroll instead, go without. Options (`--ask`), in listings and in sentences, numbers such as 1e-4 and
+signs (`-x`, `*x`) are marked for the same file, since browsers break a line after any hyphen.
 """
 
 import html
@@ -22,10 +22,12 @@ from sphinx.highlighting import PygmentsBridge
 
 PLAIN = (Name, Punctuation, Whitespace)
 TAG = re.compile(r"<[^>]+>")
-OPTION = re.compile(r"(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+")
+OPTION = re.compile(r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|\*\*?)</span>[(\w]+')
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
-JOINT = re.compile(r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|\b[/=]\b)')
+JOINT = re.compile(
+    r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|(?<=\w)[/=](?=\w|(?<==)(?:"|&quot;)))'
+)
 """Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind / and =; and other tags."""
 LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
 NARROW = 30  # characters: every screen has room for them

@@ -30,7 +30,7 @@ def routes_page(plan: Plan) -> str:
             for name in names:
                 unit = plan["units"][name]
                 about = f"{page(unit)}<br>{unit['question']}"
-                lines.append(row([f"Session {number}" if name == names[0] else "", about, unit["teach"], unit["do"]]))
+                lines.append(row([f"Session&nbsp;{number}" if name == names[0] else "", about, unit["teach"], unit["do"]]))
         left = [page(unit) for name, unit in plan["units"].items() if name not in used]
         lines += ["", *([f"Left out: {', '.join(left)}.", ""] if left else [])]
     lines += ["## What each page teaches", "", *table(["page", "afterwards you can", "remember"])]
