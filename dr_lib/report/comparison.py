@@ -71,7 +71,7 @@ class Comparison:
         other = self.paper and self.paper_measure != measure  # then every column names its own measure
         self._theirs, self._ours = (f": {self.paper_measure}", f": {measure}") if other else ("", "")
 
-    def table(self, labels: Collection[str], caption: str, *, seeds: int = 1, nearest: str = "") -> HTML:
+    def table(self, labels: Collection[str], caption: str, *, seeds: int = 1, nearest: str = "", best: bool = True) -> HTML:
         """One row per configuration, one column per source; below it the controls and lines on missing rows and smoke runs.
 
         Args:
@@ -80,6 +80,7 @@ class Comparison:
             caption: what the table shows; unit, interval and the data measured on are added to it.
             seeds: how many each row would have, for the same estimate.
             nearest: what is known where nothing is measured, as the function `nearest` says it.
+            best: whether the highest value is the best one, and bold.
         """
         shown = [label for label in labels if any(label in values for values in (self.paper, *self._sources.values()))]
         columns: dict[str, list[Cell]] = {"configuration": [named(label) for label in shown]}
@@ -87,9 +88,9 @@ class Comparison:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in shown])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
-            best = max((round(one.mean, 1) for one in means.values()), default=None) if len(means) > 1 else None
-            cells = (means.get(label) for label in shown)
-            columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == best) for one in cells]
+            top = max(round(one.mean, 1) for one in means.values()) if best and len(means) > 1 else None
+            cells = map(means.get, shown)
+            columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == top) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in shown]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()] + self._age()
@@ -100,9 +101,8 @@ class Comparison:
         over = f", with 95 % bootstrap intervals over {each} and, where a row has several, over seeds" if data else ""
         about = " ".join([caption, f"{first}{measure[1:]} in percent{over}.", *data])
         parts = [tables.table(list(columns), list(zip(*columns.values(), strict=True)), caption=about)] if shown else []
-        parts.append(self._controls())
-        parts.append(notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest))
-        return HTML("".join(part.data for part in parts))
+        missing = notice(self.study, self.runs, self.live or self._built, labels, caption, seeds=seeds, nearest=nearest)
+        return HTML("".join(part.data for part in (*parts, self._controls(), missing)))
 
     def _age(self) -> list[str]:
         """That the records are of a shorter recipe, where they are: then the page's command measures something else."""
