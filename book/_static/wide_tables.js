@@ -91,7 +91,12 @@
     if (!document.querySelector(".bd-sidebar-secondary")) {
       return;
     }
-    const cramped = (table) => table.scrollWidth > table.clientWidth + 1 || table.querySelector("td .verdict");
+    const cramped = (table) => {
+      table.style.width = "95%"; // the book's letters may load after this, and be wider than those it is measured with
+      const cut = table.scrollWidth > table.clientWidth + 1;
+      table.style.width = "";
+      return cut || table.querySelector("td .verdict");
+    };
     wide = [...document.querySelectorAll("div.dr-table")].filter(cramped);
     place();
     room.addEventListener("change", place);

@@ -216,7 +216,7 @@ class Comparison:
             units |= {unit_of(pair.measure)[1] for pair in found.pairs}
             source = "" if own or not records else f" (study {claim.answered_by.study}, not the table above)"
             shorter = ", shorter recipe" * of_older_recipe(records)
-            data = f"Measured{source}: {spell_data({'': records})}{shorter}." if records else ""
+            data = f"Measured{source}: {spell_data({'': records})}{shorter}." if records and found.pairs else ""
             labels = {*found.missing, *(label for pair in found.pairs for label in (pair.better, pair.worse))}
             lacks = claim.answered_by.lacks if claim.answered_by and records else ""
             notes = " ".join(one for one in found.notes if not one.startswith(("Reversed", "Inconclusive")))  # the pairs say that
@@ -257,7 +257,7 @@ def _pair(pair: PairResult, state: str, measure: str) -> str:
     times, unit = unit_of(pair.measure)
     end = 100.0 if times == 100 else float("inf")
     values = [min(max(times * one, -end), end) for one in (pair.interval.mean, pair.interval.low, pair.interval.high)]
-    amount = spell(Interval(*values), sign=not pair.relation.startswith("within"))
+    amount = spell(Interval(*values), sign=not pair.relation.startswith("within")).replace(", ", ",\N{NO-BREAK SPACE}")
     amount = amount if values[1] < values[2] < values[1] + 2 * end else amount.partition(" [")[0]
     what = f" {unit}" if times == 1 else f" of {pair.measure}" if pair.measure != measure else ""
     what += ", too few queries for an interval" * (values[1:] == [-end, end])

@@ -215,12 +215,12 @@ def slopes(first: Series, second: Series, labels: Sequence[str]) -> HTML:
 
     Args:
         first, second: left and right; only places are drawn, so their levels and units may differ.
-        labels: the configurations; those that one source lacks are left out, and of fewer than two there is no figure.
+        labels: the configurations; those that one source lacks are left out, and of fewer than three there is no figure.
     """
     shared = [label for label in labels if label in first.points and label in second.points]
     places = {label: [round(one.points[label].mean, 1) for one in (first, second)] for label in shared}
     sides = [sorted(shared, key=lambda label: places[label][::step]) for step in (1, -1)]  # equal values do not change places
-    if len(shared) < 2:
+    if len(shared) < 3:
         return HTML("")
 
     def draw(palette: Palette) -> Figure:

@@ -101,7 +101,7 @@ def advice(
                 f" wordings by heart. Freely worded queries are untested: judge {JUDGED}, and until then show"
                 f" {told[beside]} beside it."
             )
-        text += f" Not significantly different from it: {', '.join(told[label] for label in rivals)}." if rivals else ""
+        text += f" Not significantly different from {name}: {', '.join(told[label] for label in rivals)}." if rivals else ""
     else:
         pair = (best, rivals[0] if best == BM25 else BM25)
         ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[pair[1]], 1e-9)

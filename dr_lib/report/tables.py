@@ -206,12 +206,12 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
 
 
 def interval_cell(interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False) -> Cell:
-    """The same as a cell: the interval small, the value in bold where it is the best of its column."""
+    """The same as a cell: the interval small, the value in bold where it is the best of its column; no interval without width."""
     if interval is None:
         return None
     mean, bounds = spell(interval, sign, digits).split(" ", 1)
     mean = f"<strong>{mean}</strong>" if best else mean
-    return Markup(f'{mean} <span class="interval">{bounds}</span>', number=True)
+    return Markup(mean + f' <span class="interval">{bounds}</span>' * (interval.low < interval.high), number=True)
 
 
 def _cell(value: Cell, digits: int) -> str:

@@ -91,7 +91,7 @@ def test_equal_values_are_both_the_best(record):
 
 
 def test_the_first_figure_leads_the_page(runs):
-    both = compared(runs, {"ahead": 39.0, "BM25": 36.0}).figure([*runs], "system").data
+    both = compared(runs, {"ahead": 39.0, "BM25": 36.0, "behind": 30.0}).figure([*runs], "system").data
     alone = compared(runs).figure([*runs], "system").data
     assert both.count("<svg") == 2 and both.index("Order from best") < both.index("Values by")
     assert both.count("dr-leading") == alone.count("dr-leading") == alone.count("<svg") == 1
@@ -225,7 +225,7 @@ def test_records_are_shown_in_the_order_of_the_page(runs):
 def test_a_pair_has_its_own_unit_and_names_another_measure_than_the_pages():
     def said(measure, *values, relation="over"):
         pair = PairResult("a", "b", measure, Interval(*values), 0.01, 0.0, "held", relation)
-        return comparison._pair(pair, "held", "MRR@10")
+        return comparison._pair(pair, "held", "MRR@10").replace("\N{NO-BREAK SPACE}", " ")
 
     assert "a over b: +1.0 [+0.5, +2.0], held" in said("MRR@10", 0.01, 0.005, 0.02)
     assert "+1.0 [+0.5, +2.0] of R@5, held" in said("R@5", 0.01, 0.005, 0.02)

@@ -107,7 +107,7 @@ def test_slopes_lead_from_a_place_in_the_paper_to_the_place_here(drawn):
     colours = [to_hex(line.get_color()) for line in drawn[0].axes[0].lines]
     assert colours == [PALETTE.live, PALETTE.paper, PALETTE.recorded]
     assert "paper (%): a 90.0, b 80.0, c 70.0. recorded (%): c 30.0, b 20.0, a 10.0." in html
-    assert slopes(*sides, ["a", "unknown"]).data == ""
+    assert slopes(*sides, ["a", "b", "unknown"]).data == ""
 
 
 def test_values_that_look_equal_do_not_change_places(drawn):

@@ -120,7 +120,7 @@ def test_rivals_of_a_winner_are_named(runs, record):
     assert (
         found.label in ("ahead", "twin")
         and "of BM25" in found.text.data
-        and "Not significantly different from it" in found.text.data
+        and f"Not significantly different from {found.label}: " in found.text.data
     )
 
 

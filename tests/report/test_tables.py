@@ -66,7 +66,7 @@ def test_an_interval_is_spelled_with_its_sign_and_never_around_minus_zero():
     assert interval_cell(Interval(1.0, 0.5, 1.5), best=True).html == (
         '<strong>1.0</strong> <span class="interval">[0.5, 1.5]</span>'
     )
-    assert interval_cell(None) is None
+    assert interval_cell(None) is None and interval_cell(Interval(100.0, 100.0, 100.0)).html == "100.0"
 
 
 def test_nothing_of_a_collection_becomes_markup():
