@@ -26,7 +26,8 @@ OPTION = re.compile(r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
 """Code without a space, with the tags in it."""
 JOINT = re.compile(
-    r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;|(?P<open>[(\[](?![)\]])|(?<=\w)[/=](?=\w|(?<==)(?:"|&quot;)))'
+    r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;'
+    r'|(?P<open>[(\[](?![)\]])|(?<=\w)[/=](?=\w|(?<==)(?:"|&quot;)))'
 )
 """Where a line may break: before a dot, behind an opening bracket that is not closed at once, behind / and =; and other tags."""
 LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
