@@ -20,8 +20,6 @@ PIP := $(PY) -m pip install --disable-pip-version-check --progress-bar off --qui
 SCALE ?= smoke
 SEARCHED ?= pydocs
 KILLS ?= 200
-# One more than there are cores: a notebook also waits, for the disk and for stages that another one builds.
-JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 # Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
@@ -62,7 +60,7 @@ test-faults: setup
 # Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
 # notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.
 book: setup
-	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --jobs $(JOBS) --to _build/executed
+	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) -m dr_lib batch --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then
