@@ -502,7 +502,7 @@ def recipe_at(scale: str, overrides: Mapping[str, Any] | None = None, collection
     Example:
         >>> recipe = recipe_at("smoke", {"pretraining": {"steps": 7}})
         >>> recipe.pretraining.steps, recipe.finetuning.steps
-        (7, 6)
+        (7, 4)
     """
     if isinstance(overrides, str | Path):
         raise InputError(f"{str(overrides)!r} is no mapping", where="overrides", fix="Name a collection as `collection=`.")

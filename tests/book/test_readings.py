@@ -91,6 +91,19 @@ SAID = {
         *([f"methods/rerankers{part}; {row}; MRR@10" for row in ("late interaction", "retriever 2")] for part in ("", "-dev")),
         ["methods/rerankers; retriever 2; MRR@10", "methods/pipeline-squad; re-ranker; MRR@10"],
         ["methods/pipeline-squad; BM25; MRR@10", "methods/rerankers; late interaction; MRR@10"],
+        [f"methods/rerankers; {row}; MRR@10" for row in ("retriever 2", "taught by late interaction")],
+        ["methods/rerankers; taught by late interaction; MRR@10", "methods/pipeline-squad; distilled; MRR@10"],
+        *(
+            [
+                f"methods/rerankers{part}; {row}; MRR@10"
+                for row in ("taught by late interaction, full labels, temperature 3", "retriever 2")
+            ]
+            for part in ("", "-dev")
+        ),
+        [
+            f"methods/rerankers; taught by late interaction{row}; MRR@10"
+            for row in (", full labels, temperature 3", ", full labels, temperature 10", ", full labels", "")
+        ],
     ],
     "simlm/fig3_steps": [
         *(
