@@ -153,9 +153,10 @@ def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
         if cell["cell_type"] == "code" or NOT_YET.data not in shown or says or re.search("<(table|svg|img)|dr-card", shown):
             kept.append(cell)
             continue
-        for output in (output for one in below for output in one.get("outputs", []) if NOT_YET.data in _html(output)):
-            output["data"]["text/html"] = _html(output).replace(NOT_YET.data, "")
         for one in below:
+            for output in one.get("outputs", []):
+                if NOT_YET.data in _html(output):
+                    output["data"]["text/html"] = _html(output).replace(NOT_YET.data, "")
             one["outputs"] = [output for output in one.get("outputs", []) if "data" not in output or _html(output)]
     return kept
 

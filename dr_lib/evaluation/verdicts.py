@@ -394,15 +394,12 @@ def _contradictions(pairs: Sequence[PairResult]) -> list[str]:
             words.append(f"{state.capitalize()}: {'; '.join(named)}.")
     if spreads := [pair.detectable for pair in pairs if pair.detectable > 0 and pair.state == "inconclusive"]:
         times, unit = unit_of(pairs[0].measure)
-        ends = (times * least for least in (min(spreads), max(spreads)))
+        ends = [times * least for least in (min(spreads), max(spreads))]
         bound = 100 if unit == "points" else math.inf  # a difference above it does not exist: none can be detected
-        sizes = dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends)
-        none = sizes.keys() == {f"over {bound}"}
-        words.append(
-            "No difference could be detected with a power of 80 %."
-            if none
-            else f"Smallest difference detectable with a power of 80 %: {' to '.join(sizes)} {unit}."
-        )
+        if ends[0] > bound:
+            return [*words, "No difference could be detected with a power of 80 %."]
+        size = " to ".join(dict.fromkeys(f"over {bound}" if one > bound else f"{one:.2f}" for one in ends))
+        words.append(f"Smallest difference detectable with a power of 80 %: {size} {unit}.")
     return words
 
 
