@@ -17,7 +17,7 @@ from dr_lib.evaluation import (
     randomisation_tests,
     smallest_detectable_difference,
 )
-from dr_lib.evaluation.statistics import crossing, detectable_among, seed_moves
+from dr_lib.evaluation.statistics import _resamples, crossing, detectable_among, seed_moves
 
 statistics = sys.modules[crossing.__module__]
 
@@ -38,6 +38,19 @@ def test_interval_agrees_with_scipy():
     assert ours.mean == pytest.approx(values.mean())
     assert ours.low == pytest.approx(theirs.low, abs=0.06 * spread)
     assert ours.high == pytest.approx(theirs.high, abs=0.06 * spread)
+
+
+def test_resamples_row_by_row_are_those_drawn_all_at_once():
+    """Recorded intervals rest on these draws, and parts of them follow one another from one generator."""
+    shapes = np.random.default_rng(0)
+    for seed in range(200):
+        fast, slow, queries = np.random.default_rng(seed), np.random.default_rng(seed), int(shapes.integers(1, 900))
+        for draws in shapes.integers(1, 40, 3):
+            places = slow.integers(0, queries, (draws, queries), dtype=np.int32)
+            found = _resamples(fast, int(draws), queries)
+            assert found.shape == (draws, queries)
+            for row, own in enumerate(places):
+                assert (found[row] == np.unique(np.r_[own, np.arange(queries)], return_counts=True)[1] - 1).all()
 
 
 def test_interval_equals_all_resamples_of_three_queries():
