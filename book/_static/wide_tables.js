@@ -91,13 +91,12 @@
     if (!document.querySelector(".bd-sidebar-secondary")) {
       return;
     }
-    const cramped = (table) => {
-      table.style.width = "95%"; // the book's letters may load after this, and be wider than those it is measured with
-      const cut = table.scrollWidth > table.clientWidth + 1;
-      table.style.width = "";
-      return cut || table.querySelector("td .verdict");
-    };
-    wide = [...document.querySelectorAll("div.dr-table")].filter(cramped);
+    const cramped = (table) => table.scrollWidth > table.clientWidth + 1 || table.querySelector("td .verdict");
+    const tables = [...document.querySelectorAll("div.dr-table")];
+    const widths = (width) => tables.forEach((table) => (table.style.width = width)); // all at once: one layout, not one a table
+    widths("95%"); // the book's letters may load after this, and be wider than those it is measured with
+    wide = tables.filter(cramped);
+    widths("");
     place();
     room.addEventListener("change", place);
   });
