@@ -11,6 +11,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from hashlib import sha256
 from importlib import metadata, util
 from pathlib import Path
@@ -41,6 +42,7 @@ DROPPED = re.compile(
 UNDERLINE = re.compile(r"\s*([=\-~^\"'`#*+.])\1{2,}\s*")
 TABLE = re.compile(r"\s*(?:=+\s+[=\s]+|\+[-=+]+\+|\|.*\||-{2,}\s+-[-\s]+)\s*")
 NOTE = re.compile(r"(\s*)\.\. +(?:note|warning|tip|important|caution|attention|hint|admonition)::\s*(.*)")
+DIRECTIVE = re.compile(r"\.\.(\s|$)")
 BULLET = re.compile(r"\s*(?:[-*+•]|\(?[0-9]{1,2}[.)]|\(?[a-z]\)|#\.)\s+(?=\S)")
 NAME = r"\*{0,2}`{0,2}[\w.*\\]+(?:\(\))?`{0,2}"
 # An entry of a list of parameters, its text below it or behind it.
@@ -60,6 +62,7 @@ MARKUP = re.compile(  # roles; links and names in backticks; Markdown links, emp
 REMOVED = re.compile(  # citations, addresses, tags, the rest of broken markup
     r"\s*\[[#\w*]+\]_|(?<=\w) \[\d\d?\](?=[\s.,;)]|$)|<?https?://[^\s>)\]]+>?|</?(?:Tip|[bip]|br|li)\b[^<>]*>|`|\\(?=[*_])"
 )
+SIGNS = re.compile(r"[`*|\[<\\]|://")  # one of them is in all that the two above match
 UNREADABLE = re.compile(
     r"(?i)\\[a-zA-Z]{2,}|\$\$|%\(\w+\)s|\\[{}]|_\{|\^\{|>>>|\.\. ?[a-z]|={3,}|-{4,}|<[/\w]+>|\|.*\||\{\{|\}\}"
     r"|:(?::|math|class|func|meth|ref|obj|attr|mod):|\b(?:e\.g|i\.e)\W*$|^(?:see|read more|refer to)(?: \S+){1,7}$"
@@ -86,12 +89,12 @@ def read_docstrings() -> Iterator[tuple[str, str, str]]:
             if not any(map(SKIPPED.fullmatch, parts)):
                 module = ".".join((root.name, *parts)).removesuffix(".py").removesuffix(".__init__")
                 with warnings.catch_warnings(action="ignore"):  # of escapes in their strings
-                    gc.disable()  # a tree holds no cycles: to look for them while it grows took half of the time
+                    gc.disable()  # a tree holds no cycles: to look for them while it is there took half of the time
                     try:
-                        tree = ast.parse(root.joinpath(*parts).read_bytes())
+                        found = list(docstrings(ast.parse(root.joinpath(*parts).read_bytes())))
                     finally:
                         gc.enable()
-                yield from ((module, name, text) for name, text in docstrings(tree))
+                yield from ((module, name, text) for name, text in found)
 
 
 def docstrings(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -158,9 +161,10 @@ def _prose(docstring: str) -> Iterator[str]:
     margin = min((_indent(line) for line in lines if line.strip()), default=0)
     lines = [first.strip(), *(line[margin:].rstrip() for line in lines)]  # inspect.cleandoc differs between Pythons
     fence, hidden = None, None  # what is left out ends at a line that starts so (or is blank); at this indentation
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
-        bare, depth, ruled = line.strip(), _indent(line), bool(UNDERLINE.fullmatch(line))
-        underlined = 0 < len(bare) < 70 and not ruled and UNDERLINE.fullmatch(below)
+    rules = [bool(UNDERLINE.fullmatch(line)) for line in [*lines, ""]]
+    for line, below, ruled, ruled_below in zip(lines, [*lines[1:], ""], rules, rules[1:], strict=False):
+        bare, depth = line.strip(), _indent(line)
+        underlined = 0 < len(bare) < 70 and not ruled and ruled_below
         if fence is not None:
             fence = None if (bare.startswith(fence) if fence else not bare) else fence
         elif hidden is not None and not (underlined and hidden < 0) and (not bare or depth > hidden):
@@ -171,12 +175,12 @@ def _prose(docstring: str) -> Iterator[str]:
         elif bare.startswith(("```", ">>>", "$ ", "In [", "#!", "% ")) or (TABLE.fullmatch(line) and not ruled):
             fence, hidden = "```" if bare.startswith("```") else "", None
             yield CUT
-        elif (re.match(r"\.\.(\s|$)", bare) or bare.endswith("::")) and not NOTE.fullmatch(line):
+        elif (DIRECTIVE.match(bare) or bare.endswith("::")) and not NOTE.fullmatch(line):
             yield from ("" if bare.startswith("..") or bare == "::" else line[:-1], CUT)
             hidden = depth
         elif not ruled:
             hidden = None
-            yield NOTE.sub(r"\1\2", line)
+            yield NOTE.sub(r"\1\2", line) if ".." in line else line
 
 
 def prose_sentences(lines: list[str]) -> list[str]:
@@ -208,7 +212,8 @@ def plain(text: str) -> str:
         >>> plain("See :class:`~numpy.ndarray` and ``x.sum()`` or *both* [1]_.")
         'See ndarray and x.sum() or both.'
     """
-    text = REMOVED.sub("", MARKUP.sub(lambda match: match[match.lastindex], text))
+    if SIGNS.search(text):
+        text = REMOVED.sub("", MARKUP.sub(lambda match: match[match.lastindex], text))
     return re.sub(r" (?=[,.;:)](?: |$))| \( \)|<>", "", " ".join(text.split()))
 
 
@@ -223,16 +228,17 @@ def build(found: Iterable[tuple[str, str, str]]) -> dict[str, list]:
         if title and text not in texts and _words(body := units(docstring)) >= SHORTEST_TEXT:
             entries[title] = module, name, body
         texts.add(text)
-    counts = Counter(key for _, _, body in entries.values() for key in set(map(_pattern, body)))
+    pattern = cache(_pattern)
+    counts = Counter(key for _, _, body in entries.values() for key in set(map(pattern, body)))
     for _, _, body in entries.values():  # what three docstrings share is kept in the first
-        fresh = [unit for unit in body if counts[_pattern(unit)] < 3 or _pattern(unit) not in shown]
-        shown.update(map(_pattern, body))
+        fresh = [unit for unit in body if counts[pattern(unit)] < 3 or pattern(unit) not in shown]
+        shown.update(map(pattern, body))
         body[:] = fresh if _words(fresh) >= SHORTEST_TEXT else []
-    summaries = Counter(_pattern(body[0]) for _, _, body in entries.values() if body)
+    summaries = Counter(pattern(body[0]) for _, _, body in entries.values() if body)
     built: dict[str, list] = {part: [] for part in ("passages", "queries", *SHARES)}
     for title, (module, name, body) in entries.items():
         labelled = re.fullmatch(r"(?!_)\w+(\.(?!_)\w+)*", name) and _words(body[1:]) >= SHORTEST_TEXT
-        labelled = labelled and SUMMARY.fullmatch(body[0]) and summaries[_pattern(body[0])] == 1
+        labelled = labelled and SUMMARY.fullmatch(body[0]) and summaries[pattern(body[0])] == 1
         parts = cut(body[1:] if labelled else body)
         fresh = [text for text in parts if not _is_copy(text, known)]
         rows = [Passage(f"{title}#{n}", title, text, module, places[module] + n) for n, text in enumerate(fresh)]
@@ -250,10 +256,11 @@ def split_of(module: str) -> str:
     return next(split for split, end in SHARES.items() if int(sha256(top.encode()).hexdigest()[:8], 16) < end * 2**32)
 
 
-def _is_copy(text: str, known: set[bytes]) -> bool:
+def _is_copy(text: str, known: set[int]) -> bool:
     """Whether half of a text's runs of six words stood in earlier texts; those of a new text are added to `known`."""
     words = re.findall(r"[a-z]+", text.lower())
-    runs = {sha256(" ".join(words[at : at + 6]).encode()).digest()[:8] for at in range(max(1, len(words) - 5))}
+    # Of 64 bits: in one run of ten million two of all the runs share theirs.
+    runs = set(map(hash, zip(*(words[at:] for at in range(6)), strict=False))) or {hash(tuple(words))}
     copied = len(runs & known) >= len(runs) / 2
     known |= set() if copied else runs
     return copied
