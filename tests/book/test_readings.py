@@ -20,11 +20,9 @@ SAID = {
         ]
     ],
     "simlm/table08_replace_rates": [
-        [
-            f"simlm/table08; {row}; MRR@10"
-            for row in ("30% / 100%", "40% / 60%", "15% / 30%", "30% / 30%", "15% / 15%", "masked LM", "no pre-training")
-        ],
-        ["simlm/table08; 30% / 50%; MRR@10", "simlm/table08; 15% / 30%; MRR@10"],
+        [f"simlm/table08; {row}; MRR@10" for row in ("30% / 100%", "15% / 30%", between, lowest, "masked LM", "no pre-training")]
+        for between in ("30% / 50%", "40% / 60%")
+        for lowest in ("15% / 15%", "30% / 30%")
     ],
     "methods/pipeline": [
         [f"methods/pipeline-squad; {row}; MRR@10" for row in ("retriever 2", "retriever 1", "distilled", "re-ranker")],
@@ -72,7 +70,41 @@ SAID = {
         [f"dpr_paq/figure02; {row}, no fine-tuning; accuracy@20" for row in ("all pairs", "no pairs")],
         [f"dpr_paq/figure02; {row}; accuracy@20" for row in ("no pairs", "3,000 pairs")],
     ],
-    "master/table06_tasks": [[f"master/table06; {row}; MRR@10" for row in ("MASTER", "SimLM", "w/o CPR")]],
+    "master/table06_tasks": [
+        *(
+            [f"master/table06; {row}; MRR@10" for row in (best, "SimLM", "+Shared-Dec", "w/o CPR")]
+            for best in ("MASTER", "w/o RPR", "w/o POR")
+        ),
+        *(
+            [f"master/table06-second; {row}; MRR@10" for row in (best, "SimLM", "w/o CPR")]
+            for best in ("MASTER", "w/o RPR", "w/o POR")
+        ),
+    ],
+    "master/table08_mask_rates": [
+        *([f"master/table08; {row}; MRR@10" for row in (light, "30% / 30%", "50% / 50%")] for light in ("15% / 50%", "30% / 50%")),
+        *([f"master/table08; {row}, retriever 2; MRR@10" for row in (light, "50% / 50%")] for light in ("15% / 50%", "30% / 50%")),
+    ],
+    "master/fig3_few_shot": [
+        *([f"master/figure03; {name}, {share}%; MRR@10" for name in ("MASTER", "SimLM")] for share in (5, 10, 100)),
+        [f"master/figure03; MASTER, {share}%; MRR@10" for share in (100, 50, 20, 10, 5)],
+        [f"master/figure03; {row}; MRR@10" for row in ("MASTER, 50%", "no pre-training, 100%", "MASTER, 20%")],
+    ],
+    "cdmae/fig4_hard_negatives": [
+        [
+            f"cdmae/figure04; {row}; MRR@10"
+            for row in ("1 hard, batch 64", "3 hard, batch 32", "7 hard, batch 16", "15 hard, batch 8")
+        ]
+    ],
+    "simlm/table05_rerankers": [
+        [
+            f"{row}; MRR@10"
+            for row in (
+                "simlm/table05; retriever 2",
+                "methods/pipeline-squad; re-ranker",
+                *(f"simlm/table05; {start}" for start in ("ELECTRA-base", "BERT-base", "SimLM")),
+            )
+        ]
+    ],
     "master/table09_cases": [[f"master/table09; {row}; MRR@10" for row in ("CPR + RPR + POR", "BERT")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
@@ -133,7 +165,12 @@ SAID = {
     ],
     "methods/equal_budgets": [
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")],
-        [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "condenser", "none")],
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "encdec_mlm", "cdmae", "condenser", "mlm", "none")],
+        *(
+            [f"methods/equal-budgets; {row}; MRR@10" for row in ("mlm", other)]
+            for other in ("ict", "bfs", "nsp", "rtd", "encdec_rtd")
+        ),
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("none", "pair")],
     ],
     "methods/main_results": [
         [f"methods/main; {row}; MRR@10" for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")]
@@ -147,8 +184,15 @@ SAID = {
         [f"methods/stages; {row}, retriever 1; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
         *(
             [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 2", "retriever 1")]
-            for one in ("SimLM", "MASTER", "CDMAE")
+            for one in ("SimLM", "MASTER", "CDMAE", "RetroMAE", "coCondenser")
         ),
+        [f"methods/stages; {row}, retriever 2; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
+        [f"methods/stages; {row}, distilled; MRR@10" for row in ("RetroMAE", "SimLM", "coCondenser")],
+        *(
+            [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 1", "distilled")]
+            for one in ("RetroMAE", "SimLM", "coCondenser")
+        ),
+        ["methods/pipeline-squad; distilled; MRR@10", "methods/stages; SimLM, distilled; MRR@10"],
         [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "second mining round")],
     ],
     "evaluation/graded_sets": [
@@ -170,7 +214,7 @@ SAID = {
     "simlm/table09_cases": [[f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "none")]],
     "simlm/table07_objectives": [
         [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "SimLM", "Enc-Dec MLM", "Condenser", "MLM", "BERT-base")],
-        [f"simlm/table07; {row}; MRR@10" for row in ("MLM", "Enc-Dec RTD")],
+        [f"simlm/table07; {row}; MRR@10" for row in ("BERT-base", "Enc-Dec RTD")],
         [f"simlm/table07; SimLM{rates}; MRR@10" for rates in (", 0% / 100%", ", 30% / 100%", "")],
         [f"simlm/table07; {row}; MRR@10" for row in ("AutoEncoder", "AutoEncoder, 30% masked", "Enc-Dec MLM, 30% / 100%")],
     ],
