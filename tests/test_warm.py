@@ -49,7 +49,7 @@ def test_bm25_finds_the_same_rows_and_scores_as_the_index_itself(tmp_path, seed)
     texts = [" ".join(draw.choice(WORDS, draw.integers(1, 12))) for _ in range(60)]
     texts += [*texts[:25], "of the"]  # equal scores in many places, and a passage of stop words alone
     index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * 86, "text": texts}), tmp_path / "index", progress=False)
-    quick = warm.WordSearch(tmp_path / "index", search.STOPWORDS_EN)
+    quick = warm.WordSearch(tmp_path / "index", search.STOP_WORDS)
     for number, question in enumerate(questions(150, seed)):
         k = (1, 3, 10, 200)[number % 4]
         expected, (rows, scores) = index.search([question], k), quick(question, k)

@@ -17,7 +17,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-from bm25s.stopwords import STOPWORDS_EN
 from tokenizers import Tokenizer
 from transformers import BertModel
 
@@ -32,6 +31,7 @@ from dr_lib.lab.records import Record, load_record, load_records, models_of, ope
 from dr_lib.lab.status import scale_folders
 from dr_lib.models import EXTRA_FILE, PACKAGED, DenseEncoder, SentenceEncoder, open_encoder
 from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
@@ -95,7 +95,7 @@ def open_searcher(
     if bm25:
         index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
         systems["BM25"] = Bm25.open(index).search
-        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOPWORDS_EN)}, [index])
+        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOP_WORDS)}, [index])
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
         systems[name], opened[name] = open_dense(collection, folders, cache)
