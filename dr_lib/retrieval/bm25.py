@@ -29,9 +29,12 @@ CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numb
 MATCHES = 1 << 22  # scores in memory at a time
 # English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed, its import starts JAX on the
 # GPU and takes three quarters of the memory there from whatever trains beside it.
-STOP_WORDS = tuple(
-    ["a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with"]
+# fmt: off
+STOP_WORDS = (
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not",
+    "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
 )
+# fmt: on
 ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}  # as scipy's sparse rows have them
 
 
