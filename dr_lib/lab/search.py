@@ -29,7 +29,8 @@ from dr_lib.lab.own_corpus import study_name
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
 from dr_lib.lab.status import scale_folders
-from dr_lib.models import EXTRA_FILE, PACKAGED, DenseEncoder, SentenceEncoder, open_encoder
+from dr_lib.models import EXTRA_FILE, DenseEncoder, SentenceEncoder, open_encoder
+from dr_lib.places import PACKAGED
 from dr_lib.retrieval import Bm25, Ranking
 from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import Cache, Data, Stage
