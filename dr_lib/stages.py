@@ -49,7 +49,7 @@ WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
 LOOK_EVERY = 5.0  # seconds between two looks at whether the holder of a lock on a shared disk is still there
 STOP_AT = "DR_STOP_AT"  # variable with the second since 1970 at which what is being built stops: processes inherit it
 RING_AGAIN = 30.0  # seconds after which an alarm rings once more, should a library have swallowed the first
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "bm25s", "ir-measures")
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "ir-measures")
 
 
 # What a result depends on: the code ---------------------------------------------------------------------------------
@@ -116,7 +116,12 @@ def _module(module: str, name: str) -> str | None:
     return whole if is_module and _source(whole) else None
 
 
-LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that holds installed packages."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    more = [folder for folder in sys.path if folder and any(Path(folder).glob("*.dist-info"))]  # pip's --target, say
+    return tuple(f"{folder}{os.sep}" for folder in [*own, *more])
 
 
 @functools.cache
@@ -125,7 +130,7 @@ def _source(module: str) -> Path | None:
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None or not path.endswith(".py"):
         return None
-    if path.startswith(LIBRARIES) and module.split(".")[0] != "dr_lib":
+    if path.startswith(_libraries()) and module.split(".")[0] != "dr_lib":
         return None
     if Path(path).stat().st_mtime > _started:
         fix = "Restart the kernel or process, so that it runs the code as it is now."

@@ -133,3 +133,10 @@ def test_a_folder_without_a_model_is_no_system(tmp_path, capsys):
 def test_a_path_that_is_not_there_is_refused_before_anything_is_opened(options, capsys):
     assert main(options.split()) == 1
     assert capsys.readouterr().err == "error: nothere.json: no such file or folder. Check the path.\n"
+
+
+def test_a_model_that_nobody_has_is_refused_before_the_collection_is_read(monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("dr_lib.__main__.check_collection", lambda name: pytest.fail("read"))
+    assert main(["search", "pydocs", "x", "--model", "nobody/has-this"]) == 1
+    assert capsys.readouterr().err.startswith("error: nobody/has-this: no such model here, and none fetched before.")

@@ -16,10 +16,11 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from dr_lib import lab, retrieval, warm
+from dr_lib import lab, places, retrieval, warm
 from dr_lib.__main__ import main
 from dr_lib.lab import search
-from dr_lib.models import DenseEncoder, DenseSettings, find_encoder, open_encoder
+from dr_lib.models import DenseEncoder, DenseSettings, open_encoder
+from dr_lib.places import find_encoder
 from dr_lib.retrieval import Bm25, bm25
 
 WORDS = ["sea", "moon", "tide", "pulls", "rises", "salt", "boats", "fishing", "the", "of", "running", "runs", "ran", "naïve", "x9"]
@@ -49,7 +50,7 @@ def test_bm25_finds_the_same_rows_and_scores_as_the_index_itself(tmp_path, seed)
     texts = [" ".join(draw.choice(WORDS, draw.integers(1, 12))) for _ in range(60)]
     texts += [*texts[:25], "of the"]  # equal scores in many places, and a passage of stop words alone
     index = Bm25.build(datasets.Dataset.from_dict({"title": [""] * 86, "text": texts}), tmp_path / "index", progress=False)
-    quick = warm.WordSearch(tmp_path / "index", search.STOPWORDS_EN)
+    quick = warm.WordSearch(tmp_path / "index", search.STOP_WORDS)
     for number, question in enumerate(questions(150, seed)):
         k = (1, 3, 10, 200)[number % 4]
         expected, (rows, scores) = index.search([question], k), quick(question, k)
@@ -407,7 +408,7 @@ def test_a_folder_with_the_name_of_a_packaged_model_comes_before_it(here, model,
     trained(package / "model", tiny_bert(seed=3), tiny_tokenizer)
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(here / "site"))
-    monkeypatch.setitem(sys.modules["dr_lib.models.dense"].PACKAGED, "all-MiniLM-L6-v2", "packaged_encoder")
+    monkeypatch.setitem(places.PACKAGED, "all-MiniLM-L6-v2", "packaged_encoder")
     before = ask("notes", "--model", "all-MiniLM-L6-v2")[0]
     assert ask("notes", "--model", "all-MiniLM-L6-v2") == (before, True)
     model.rename(here / "work" / "all-MiniLM-L6-v2")
@@ -497,7 +498,7 @@ def test_a_cache_that_cannot_be_written_answers_all_the_same(here, ask, monkeypa
 def test_a_model_of_the_hub_is_not_remembered_for_it_may_change_there(here, model, ask, monkeypatch):
     fetched = here / "hub" / "snapshots" / "1"
     shutil.copytree(model, fetched)
-    monkeypatch.setattr(sys.modules["dr_lib.models.dense"], "from_hub", lambda *_: fetched)
+    monkeypatch.setattr(places, "from_hub", lambda *_: fetched)
     for _ in range(2):
         found, known = ask("notes", "--model", "some/model")
         assert not known and len(found["hits"]["model"]) == 3

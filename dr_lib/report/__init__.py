@@ -8,6 +8,7 @@ from dr_lib.report.measured import (
     corrected_tests,
     differences,
     mean_intervals,
+    on_processors,
     paired,
     per_query,
     presentable,

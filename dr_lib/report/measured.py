@@ -114,10 +114,16 @@ def _usual_recipe(scale: str) -> dict[str, Any]:
 def _timed_runs() -> list[dict[str, Any]]:
     """The trained runs of the scale "laptop" with their times, as plain values: to unpack their scores takes long.
 
-    A record that names another as its run adds no time of its own.
+    A record that names another as its run adds no time of its own, and what a GPU takes says nothing about a processor.
     """
     records = [read_record(path) for path in sorted(recorded_folder("laptop").glob("*.json"))]
-    return [one for one in records if one.get("seconds") and one["training"]]
+    return [one for one in records if one.get("seconds") and one["training"] and not one["machine"].get("gpus")]
+
+
+def on_processors(runs: Runs) -> Runs:
+    """The runs of machines without a GPU: a table of costs compares times of one kind."""
+    kept = {label: [record for record in records if not record.machine.get("gpus")] for label, records in runs.items()}
+    return {label: records for label, records in kept.items() if records}
 
 
 def presentable(runs: Runs) -> Runs:

@@ -18,7 +18,7 @@ from dr_lib import lab, objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import templated
 from dr_lib.files import write_text
-from dr_lib.models import find_encoder
+from dr_lib.places import find_encoder
 from dr_lib.report.comparison import Comparison
 from dr_lib.report.export import export
 from dr_lib.report.findings import BM25, Advice, advice, next_steps, unfinished

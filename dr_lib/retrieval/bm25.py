@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import Stemmer
-from bm25s.stopwords import STOPWORDS_EN
 from datasets import Dataset
 from scipy import sparse
 from tqdm.auto import tqdm
@@ -28,6 +27,14 @@ from dr_lib.warm import WORD, best
 
 CHUNK = 16_384  # passages counted at a time; at most 65,536, because their numbers are kept in 16 bits
 MATCHES = 1 << 22  # scores in memory at a time
+# English stop words of Lucene and of bm25s, which is not imported for them: where JAX is installed, its import starts JAX on the
+# GPU and takes three quarters of the memory there from whatever trains beside it.
+# fmt: off
+STOP_WORDS = (
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not",
+    "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+)
+# fmt: on
 ARRAYS = {"data": np.float32, "indices": np.int32, "indptr": np.int64}  # as scipy's sparse rows have them
 
 
@@ -167,7 +174,7 @@ class _Words(dict):
     """From a word as it is written to the number of its stem, -1 for a stop word; stems are numbered as they come."""
 
     def __init__(self, stems: Sequence[str] = ()):
-        super().__init__(dict.fromkeys(STOPWORDS_EN, -1))
+        super().__init__(dict.fromkeys(STOP_WORDS, -1))
         self._stem = Stemmer.Stemmer("english").stemWord
         self.stems = {stem: number for number, stem in enumerate(stems)}
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dr_lib.collections import Collection
 from dr_lib.files import json_digest
-from dr_lib.models import encoder_digest, find_encoder, open_encoder
+from dr_lib.models import encoder_digest, open_encoder
+from dr_lib.places import find_encoder
 from dr_lib.retrieval.encode import blocks, fill, save_nearest
 from dr_lib.stages import Data, stage
 from dr_lib.training import machine

@@ -11,7 +11,7 @@ from measured_numbers import costs_html, measured, printed, seeds, trained_rows
 from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.lab import recipe_at
-from dr_lib.report import named, recorded
+from dr_lib.report import named, on_processors, recorded
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted((places.project_root() / "book").glob("*.md"))
 # A result as pages print one: "37.1 %", "+0.7 points", "reaches 44.1", "MRR@10 of 33.6", "26.3 [23.6, 29.0]".
@@ -58,7 +58,7 @@ def test_one_of_several_collections_must_be_named():
 
 
 def test_costs_are_those_of_the_records_with_machine_and_threads():
-    html, runs = costs_html("methods/equal-budgets"), recorded("methods/equal-budgets")
+    html, runs = costs_html("methods/equal-budgets"), on_processors(recorded("methods/equal-budgets"))
     seconds = {
         label: own[0].training["pretrained"]["wall_seconds"] for label, own in runs.items() if own[0].training.get("pretrained")
     }

@@ -163,6 +163,11 @@ SAID = {
             for row in ("MASTER", "SimLM", "MASTER, an eighth of the steps", "no pre-training")
         ]
     ],
+    "methods/larger_model": [
+        [f"methods/larger-model; {row}; MRR@10" for row in ("BM25", "simlm", "mlm", "none")],
+        [f"methods/larger-model; {row}; MRR@10" for row in ("BM25", "retromae", "mlm", "none")],
+        [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "mlm", "none")],
+    ],
     "methods/equal_budgets": [
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("BM25", "autoencoder", "master", "retromae", "simlm", "mlm", "none")],
         [f"methods/equal-budgets; {row}; MRR@10" for row in ("simlm", "encdec_mlm", "cdmae", "condenser", "mlm", "none")],

@@ -1,13 +1,12 @@
 """A given encoder and a fusion with BM25 as rows of a study: nothing is trained, and the record says what was used."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dr_lib import models
+from dr_lib import places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import fuse
 from dr_lib.lab import Pipeline, Study, models_of, open_sample, open_searcher, ranking_of, searcher_for, zero_shot
@@ -81,8 +80,8 @@ def test_search_takes_a_given_encoder_by_folder_and_by_name_of_its_package(own_r
     shutil.copytree(folder, package / "model")
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.setitem(sys.modules["dr_lib.models.dense"].PACKAGED, "all-MiniLM-L6-v2", "packaged_encoder")
-    assert models.find_encoder("sentence-transformers/all-MiniLM-L6-v2") == package / "model"
+    monkeypatch.setitem(places.PACKAGED, "all-MiniLM-L6-v2", "packaged_encoder")
+    assert places.find_encoder("sentence-transformers/all-MiniLM-L6-v2") == package / "model"
     collection = open_sample(own_recipe.collection)
     searcher = open_searcher(collection, bm25=False, dense={"given": folder}, cache=cache)
     text = collection.passages[7]["text"]

@@ -7,7 +7,15 @@ import pytest
 
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Claim, bootstrap_interval, verdict
-from dr_lib.report import measured, presentable, recorded, recorded_by_collection, recorded_collections, recorded_studies
+from dr_lib.report import (
+    measured,
+    on_processors,
+    presentable,
+    recorded,
+    recorded_by_collection,
+    recorded_collections,
+    recorded_studies,
+)
 from dr_lib.report.measured import corrected_tests, detectable, differences, mean_intervals, paired
 from dr_lib.report.tables import spell_data
 
@@ -121,3 +129,12 @@ def test_sizes_of_a_collection_come_from_all_of_its_records(monkeypatch):
     records = [SimpleNamespace(study=study, data={"collection": data}) for study, data in facts]
     monkeypatch.setattr(measured, "load_records", lambda folder: records if folder.name == "laptop" else [])
     assert recorded_collections() == [facts[1][1] | {"studies": {"a", "b"}}, facts[2][1] | {"studies": {"a"}}]
+
+
+def test_costs_are_of_machines_without_a_gpu(record):
+    runs = {
+        "a": [record("a", [1.0], machine={"gpus": ["a GPU"]}), record("a", [1.0], machine={"gpus": []})],
+        "b": [record("b", [1.0], machine={"gpus": ["a GPU"]})],
+    }
+    kept = on_processors(runs)
+    assert list(kept) == ["a"] and [one.machine["gpus"] for one in kept["a"]] == [[]]

@@ -2,6 +2,7 @@
 
 import math
 import re
+import subprocess
 import sys
 import tracemalloc
 from collections import Counter
@@ -15,6 +16,7 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Bm25, cut_texts
+from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 
 FOREST = "run running runner fox foxes dog dogs lake lakes river bridge bridges old older tree trees moon sun star"
@@ -26,6 +28,12 @@ def texts() -> datasets.Dataset:
     rng = np.random.default_rng(0)
     bodies = [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(120)]
     return datasets.Dataset.from_dict({"title": [WORDS[i % 19] for i in range(120)], "text": bodies})
+
+
+def test_stop_words_are_those_of_bm25s_which_is_not_imported_for_them():
+    assert STOP_WORDS == STOPWORDS_EN
+    found = "import sys, dr_lib.lab; sys.exit(bool({'bm25s', 'jax'} & {*sys.modules}))"  # its import starts JAX on a GPU
+    assert subprocess.run([sys.executable, "-c", found]).returncode == 0
 
 
 def test_scores_equal_those_of_bm25s(texts):
@@ -124,7 +132,7 @@ def test_collection_of_empty_passages_finds_nothing(kept, tmp_path):
 
 def slow_twin(passages: list[str], queries: list[str], k1: float, b: float) -> np.ndarray:
     """The formula by hand for every query and passage in float64."""
-    stop = set(STOPWORDS_EN)
+    stop = set(STOP_WORDS)
     stem = Stemmer.Stemmer("english").stemWord
 
     def words(text: str) -> list[str]:

@@ -8,8 +8,8 @@ from dr_lib import collections, retrieval
 from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation import evaluate_split
-from dr_lib.models import PACKAGED, DenseEncoder, SentenceEncoder, find_encoder, save_masked_lm
-from dr_lib.places import data_root
+from dr_lib.models import DenseEncoder, SentenceEncoder, save_masked_lm
+from dr_lib.places import PACKAGED, data_root, find_encoder
 from dr_lib.report.export import save_for_others
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import Cache, Stage

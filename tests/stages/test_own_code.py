@@ -1,0 +1,44 @@
+"""Which modules are the reader's own code, so that their edits count, and which are of libraries."""
+
+import importlib
+import sys
+
+import pytest
+
+from dr_lib import stages
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """A function that imports a module from a new folder on `sys.path`, with or without installed packages in it."""
+
+    def load(name: str, installed: bool):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.py").write_text("from math import pi\n\ndef area(radius):\n    return pi * radius**2\n")
+        if installed:
+            (folder / f"{name}-1.0.dist-info").mkdir()
+        monkeypatch.syspath_prepend(folder)
+        stages._libraries.cache_clear()
+        monkeypatch.setattr(stages, "_started", sys.maxsize)  # the file is younger than this process
+        return importlib.import_module(name)
+
+    yield load
+    for name in ("installed_beside", "of_the_reader"):
+        sys.modules.pop(name, None)
+    stages._libraries.cache_clear()
+
+
+def test_a_folder_of_installed_packages_on_the_path_holds_libraries(imported):
+    module = imported("installed_beside", installed=True)
+    assert stages._source(module.__name__) is None
+
+
+def test_a_module_on_the_path_is_the_readers_own(imported):
+    module = imported("of_the_reader", installed=False)
+    assert str(stages._source(module.__name__)) == module.__file__
+
+
+def test_libraries_of_the_environment_are_none_of_the_readers():
+    assert [stages._source(name) for name in ("json", "numpy", "torch")] == [None] * 3
+    assert stages._source("dr_lib.stages") is not None
