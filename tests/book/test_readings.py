@@ -12,6 +12,8 @@ from test_measured_numbers import typed
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*/*.ipynb"))
 BEST_PUPIL = "taught by late interaction, full labels, temperature 3"
+CONTROL = "retriever 2 on a pupil's negatives"
+FUSED = ("BM25 + ", ", by rank")
 SAID = {
     "simlm/table06_stages": [
         [
@@ -123,16 +125,23 @@ SAID = {
     "methods/rerankers": [
         *([f"methods/rerankers{part}; {row}; MRR@10" for row in ("late interaction", "retriever 2")] for part in ("", "-dev")),
         ["methods/rerankers; retriever 2; MRR@10", "methods/pipeline-squad; re-ranker; MRR@10"],
-        ["methods/pipeline-squad; BM25; MRR@10", "methods/rerankers; late interaction; MRR@10"],
-        [f"methods/rerankers; {row}; MRR@10" for row in ("retriever 2", "taught by late interaction")],
-        ["methods/rerankers; taught by late interaction; MRR@10", "methods/pipeline-squad; distilled; MRR@10"],
+        ["methods/pipeline-squad; BM25; MRR@10", "methods/rerankers; retriever 2; MRR@10"],
         *(
             [f"methods/rerankers{part}; {row}; MRR@10" for row in (f"{BEST_PUPIL}, seven negatives", BEST_PUPIL, "retriever 2")]
             for part in ("", "-dev")
         ),
+        *(
+            [f"methods/rerankers{part}; {row}; MRR@10" for row in (f"{BEST_PUPIL}, seven negatives", f"{CONTROL}, seven")]
+            for part in ("", "-dev")
+        ),
+        *(
+            [f"methods/rerankers{part}; {row}; MRR@10" for row in ("retriever 2", "taught by late interaction", "taught by BM25")]
+            for part in ("", "-dev")
+        ),
+        ["methods/rerankers; taught by BM25; MRR@10", "methods/pipeline-squad; distilled; MRR@10"],
         [
             f"methods/rerankers; taught by late interaction{row}; MRR@10"
-            for row in (", full labels, temperature 3", ", full labels, temperature 10", ", full labels", "")
+            for row in (", full labels, temperature 3", ", full labels", "")
         ],
     ],
     "simlm/fig3_steps": [
@@ -213,6 +222,13 @@ SAID = {
                 "liveqa-med-questions": ("as it comes", "no pre-training", "RetroMAE", "BM25"),
             }.items()
         ),
+        *(
+            [f"methods/from-real-model; {row}; nDCG@10; scifact" for row in ("no pre-training", method, "as it comes")]
+            for method in ("MLM", "CDMAE")
+        ),
+        [f"methods/from-real-model; no pre-training{row}; nDCG@10; scifact" for row in (", mined negatives", "")],
+        [f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; medquad" for row, way in (("", ""), FUSED)],
+        [f"methods/from-real-model; {row}no pre-training{way}; nDCG@10; liveqa-med-questions" for row, way in (FUSED, ("", ""))],
         [f"practice/real-models; {row}; nDCG@10" for row in ("BM25 + all-MiniLM-L6-v2, by rank", "BM25")],
     ],
     "simlm/table03_index_size": [[f"simlm/table03; {row}; gigabytes" for row in ("ColBERTv2", "SimLM")]],
