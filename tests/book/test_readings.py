@@ -87,7 +87,7 @@ SAID = {
         *([f"master/table08; {row}, retriever 2; MRR@10" for row in (light, "50% / 50%")] for light in ("15% / 50%", "30% / 50%")),
     ],
     "master/fig3_few_shot": [
-        *([f"master/figure03; {name}, {share}%; MRR@10" for name in ("MASTER", "SimLM")] for share in (5, 10, 100)),
+        *([f"master/figure03; {name}, {share}%; MRR@10" for name in ("MASTER", "SimLM")] for share in (5, 10, 20, 50, 100)),
         [f"master/figure03; MASTER, {share}%; MRR@10" for share in (100, 50, 20, 10, 5)],
         [f"master/figure03; {row}; MRR@10" for row in ("MASTER, 50%", "no pre-training, 100%", "MASTER, 20%")],
     ],
