@@ -388,9 +388,13 @@ def search_collection(options: argparse.Namespace) -> None:
 
     memory = warm.Memory(options.collection, options.model, options.reranker, bm25=not options.no_bm25)
     searcher = memory.recall()
-    for name in options.model if searcher is None else []:
-        if not name.expanduser().exists():  # before the collection is read, which may take longer still
-            places.find_encoder(name)
+    named = [name for name in options.model if not name.expanduser().exists()] if searcher is None else []
+    if named:  # what nobody has is refused before the collection is read, which may take half a minute
+        from dr_lib import objectives
+
+        for name in named:
+            if objectives.word(str(name)) not in objectives.names():  # else perhaps trained here
+                places.find_encoder(name)
     if searcher is None and not options.collection.endswith(".json"):  # else perhaps a record
         check_collection(options.collection)
     warm.check_queries([] if options.query is None else [options.query], options.k)
