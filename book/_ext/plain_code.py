@@ -16,11 +16,13 @@ from typing import Any
 
 from docutils import nodes
 from pygments.formatters import HtmlFormatter
-from pygments.token import Name, Punctuation, Text, Whitespace
+from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text, Whitespace
 from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 
 PLAIN = (Name, Punctuation, Whitespace)
+COARSE = (Keyword, String.Doc, String, Comment, Number, Name.Function, Name.Class, Name.Decorator, Operator.Word)
+"""Kinds that the pages of whole modules tell apart, which are read for their order: a third of their bytes is saved."""
 TAG = re.compile(r"<[^>]+>")
 OPTION = re.compile(r'(?<= )--?[a-z][\w-]*|\b\d[\d.]*e-\d+|<span class="o">(?:-|\*\*?)</span>[(\w]+')
 RUN = re.compile(r"(?:<[^>]+>|&\w+;|[^\s<&])+")
@@ -40,6 +42,19 @@ class PlainCode(HtmlFormatter):
     def format_unencoded(self, tokensource: Iterable[tuple[Any, str]], outfile: Any) -> None:
         """Write the listing."""
         super().format_unencoded(((Text if kind in PLAIN else kind, text) for kind, text in tokensource), outfile)
+
+
+class ModuleCode(HtmlFormatter):
+    """The usual formatter with few kinds; neighbours of one kind share a span."""
+
+    def format_unencoded(self, tokensource: Iterable[tuple[Any, str]], outfile: Any) -> None:
+        """Write the listing."""
+        known = {}
+        super().format_unencoded(((known.setdefault(kind, _coarse(kind)), text) for kind, text in tokensource), outfile)
+
+
+def _coarse(kind: Any) -> Any:
+    return next((one for one in COARSE if kind in one), Text)
 
 
 class FoldedCode(PlainCode):
@@ -82,7 +97,7 @@ def _mark_whole(app: Sphinx, tree: nodes.document) -> None:
 
 def _whole_modules(app: Sphinx) -> list[Any]:
     """Other pages are written by now."""
-    app.builder.highlighter.formatter = PlainCode
+    app.builder.highlighter.formatter = ModuleCode
     return []
 
 

@@ -142,3 +142,19 @@ def test_after_a_build_that_failed_all_is_built_anew(root):
     build(root)
     staging.begin(root)
     assert build(root)
+
+
+def test_the_symbols_that_no_page_names_are_taken_out_of_the_themes_script(tmp_path):
+    kept, alias = (
+        '"circle-half-stroke":[512,512,[61504,"adjust"],"f042","M448 256c0"],',
+        'bars:[448,512,["navicon"],"f0c9",["M0 1","M2 3"]]',
+    )
+    before, other = "var a={", '"0":[320,512,[],"30","M0 192"],sun:[512,512,[9728],"f185","M1 1"],'
+    script = tmp_path / "_static" / "scripts" / "fontawesome.js"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"{before}{other}{kept}{alias}}};")
+    (tmp_path / "a.html").write_text('<i class="fa-solid fa-circle-half-stroke fa-lg"></i>')
+    (tmp_path / "_static" / "own.js").write_text("icon.className = 'fa-solid fa-bars'")
+    for _ in range(2):
+        staging.only_used_symbols(tmp_path)
+        assert script.read_text() == f"{before}{kept}{alias}}};"
