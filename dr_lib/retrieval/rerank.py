@@ -69,9 +69,10 @@ def score_pairs(
             lengths, parts = crossing.lengths(asked, rows), []
             batches = plan_by_length(lengths, tokens_per_batch, crossing.max_length)
             for chosen in batches:
-                parts.append(scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)))
+                # Fetched at once: so the host's copy of a batch stays until a GPU has read it.
+                parts.append(scorer(crossing.batch(asked[chosen], rows[chosen]).to(device)).float().cpu())
                 bar.update(len(chosen))
-            scores[start + np.concatenate(batches)] = torch.cat(parts).float().cpu().numpy()
+            scores[start + np.concatenate(batches)] = torch.cat(parts).numpy()
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())
         problem = f"the score of query row {query_rows[pair]} and passage row {passage_rows[pair]} is not finite"

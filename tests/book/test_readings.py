@@ -97,16 +97,6 @@ SAID = {
             for row in ("1 hard, batch 64", "3 hard, batch 32", "7 hard, batch 16", "15 hard, batch 8")
         ]
     ],
-    "simlm/table05_rerankers": [
-        [
-            f"{row}; MRR@10"
-            for row in (
-                "simlm/table05; retriever 2",
-                "methods/pipeline-squad; re-ranker",
-                *(f"simlm/table05; {start}" for start in ("ELECTRA-base", "BERT-base", "SimLM")),
-            )
-        ]
-    ],
     "master/table09_cases": [[f"master/table09; {row}; MRR@10" for row in ("CPR + RPR + POR", "BERT")]],
     "master/table07_nlu": [
         [f"master/table07; BERT; {kind}; {task}" for kind in ("actual", "accuracy")] for task in ("glue-cola", "glue-mrpc")
@@ -201,12 +191,6 @@ SAID = {
             for one in ("SimLM", "MASTER", "CDMAE", "RetroMAE", "coCondenser")
         ),
         [f"methods/stages; {row}, retriever 2; MRR@10" for row in ("MASTER", "RetroMAE", "SimLM", "CDMAE", "coCondenser")],
-        [f"methods/stages; {row}, distilled; MRR@10" for row in ("RetroMAE", "SimLM", "coCondenser")],
-        *(
-            [f"methods/stages; {one}, {row}; MRR@10" for row in ("retriever 1", "distilled")]
-            for one in ("RetroMAE", "SimLM", "coCondenser")
-        ),
-        ["methods/pipeline-squad; distilled; MRR@10", "methods/stages; SimLM, distilled; MRR@10"],
         [f"methods/stages; SimLM, {row}; MRR@10" for row in ("retriever 2", "second mining round")],
     ],
     "evaluation/graded_sets": [

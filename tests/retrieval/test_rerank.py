@@ -93,6 +93,16 @@ def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
     assert found.dtype == np.float32
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_scores_of_a_cpu_however_many_batches_wait(stores, encoder):
+    rng = np.random.default_rng(0)
+    pairs = encoder.crossing(*stores), rng.integers(0, 5, 50_000), rng.integers(0, 40, 50_000)
+    expected = score_pairs(encoder, *pairs, precision="fp32", progress=False)
+    on_gpu = score_pairs(encoder.cuda(), *pairs, precision="fp32", progress=False)
+    encoder.cpu()
+    np.testing.assert_allclose(on_gpu, expected, atol=1e-4)
+
+
 def test_many_pairs_are_taken_in_parts(stores, encoder, monkeypatch):
     crossing = encoder.crossing(*stores)
     asked, rows = np.repeat(np.arange(5), 8), np.tile(np.arange(8), 5)
