@@ -12,6 +12,7 @@ signs (`-x`, `*x`) are marked for the same file, since browsers break a line aft
 import html
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from docutils import nodes
@@ -39,22 +40,24 @@ NARROW = 30  # characters: every screen has room for them
 class PlainCode(HtmlFormatter):
     """The usual formatter, which gives these kinds no span."""
 
-    def format_unencoded(self, tokensource: Iterable[tuple[Any, str]], outfile: Any) -> None:
-        """Write the listing."""
-        super().format_unencoded(((Text if kind in PLAIN else kind, text) for kind, text in tokensource), outfile)
-
-
-class ModuleCode(HtmlFormatter):
-    """The usual formatter with few kinds; neighbours of one kind share a span."""
+    @staticmethod
+    def shown_as(kind: Any) -> Any:
+        """The kind that a token is shown as."""
+        return Text if kind in PLAIN else kind
 
     def format_unencoded(self, tokensource: Iterable[tuple[Any, str]], outfile: Any) -> None:
         """Write the listing."""
-        known = {}
-        super().format_unencoded(((known.setdefault(kind, _coarse(kind)), text) for kind, text in tokensource), outfile)
+        super().format_unencoded(((self.shown_as(kind), text) for kind, text in tokensource), outfile)
 
 
-def _coarse(kind: Any) -> Any:
-    return next((one for one in COARSE if kind in one), Text)
+class ModuleCode(PlainCode):
+    """The same with few kinds; neighbours of one kind share a span."""
+
+    @staticmethod
+    @cache
+    def shown_as(kind: Any) -> Any:
+        """The kind among `COARSE` that holds a token's."""
+        return next((one for one in COARSE if kind in one), Text)
 
 
 class FoldedCode(PlainCode):
