@@ -93,7 +93,7 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
     name = path[0]
     if module.startswith(CARRIERS) or f"{module}.{name}" in seen:
         return
-    defined, imported = _names(module)
+    defined, imported = names_in(module)
     if name in defined:
         seen[f"{module}.{name}"] = "\n".join(text for text, _ in defined[name])
         for _, names in defined[name]:
@@ -102,7 +102,7 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
     elif name in imported:
         source, original = imported[name]
         if inner := _module(module, name):  # used as a value, as in getattr(masking, unit): all of it may run
-            for one in {**_names(inner)[0], **_names(inner)[1]}:
+            for one in {**names_in(inner)[0], **names_in(inner)[1]}:
                 _follow(inner, (one,), seen)
         elif original is not None:
             _follow(source, (original,), seen)
@@ -110,7 +110,7 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
 
 def _module(module: str, name: str) -> str | None:
     """The module that an imported name stands for; None for a function or class, though a module may bear its name."""
-    source, original = _names(module)[1].get(name, ("", ""))
+    source, original = names_in(module)[1].get(name, ("", ""))
     whole = source if original is None else f"{source}.{original}"
     is_module = original is None or inspect.ismodule(getattr(sys.modules.get(source), original, None))
     return whole if is_module and _source(whole) else None
@@ -142,7 +142,7 @@ Definitions = dict[str, list[tuple[str, list[tuple[str, ...]]]]]
 
 
 @functools.cache
-def _names(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]:
+def names_in(module: str) -> tuple[Definitions, dict[str, tuple[str, str | None]]]:
     """Top-level names of a module: definition texts with the dotted names each uses; imports as (module, name)."""
     path, defined, imported = _source(module), {}, {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body if path else []:

@@ -6,6 +6,7 @@ seeds they also cover what another training might bring; flips of sign and equiv
 Page of the book: ideas/statistics.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,8 @@ DRAWS = 10_000
 AT_ONCE = 1 << 22
 FEW = 5
 """Fewer queries than these that differ from the rest say little of how far others may differ."""
+COLUMNS = 256  # of which sums are kept
+IN_CACHE = 100_000  # numbers of 8 bytes that stay in a core's own cache
 KEPT = 1 << 27  # numbers drawn that are kept in memory, at most
 POWER = float(ndtri(0.975) + ndtri(0.8))
 """Standard errors that a difference must measure to be found at level 0.05 in four of five repetitions."""
@@ -131,12 +134,8 @@ def bootstrap_means(differences: Sequence[np.ndarray], *, draws: int = DRAWS, se
     columns = np.concatenate(seeded).T
     ends = np.cumsum([0, *map(len, seeded)])
     moves = seed_moves([own.mean(axis=1) for own in seeded], draws, source)
-    means = [np.empty(draws) for _ in seeded]
-    for part, counts in _drawn(_resamples, draws, queries, seed):
-        by_seed = _times(counts, columns) / queries
-        for out, start, stop, moved in zip(means, ends[:-1], ends[1:], moves, strict=True):
-            out[part] = by_seed[:, start:stop].mean(axis=1) + moved[part]
-    return means
+    by_seed = _sums(columns, draws, seed) / queries
+    return [by_seed[:, start:stop].mean(axis=1) + moved for start, stop, moved in zip(ends[:-1], ends[1:], moves, strict=True)]
 
 
 def seed_moves(means: Sequence[np.ndarray], draws: int, source: int = 0) -> list[np.ndarray]:
@@ -304,7 +303,23 @@ def _seeded(differences: Sequence[np.ndarray]) -> list[np.ndarray]:
     return seeded
 
 
-# Drawing costs many times what it costs to use the draws, and all claims on one set of queries use the same ones.
+# Drawing costs many times what it costs to use the draws, and all claims on one set of queries use the same ones. A page asks
+# for the same runs several times: in its table, its figure, its differences and its tests.
+
+_summed: dict[tuple[int, int, bytes], np.ndarray] = {}
+"""(draws, seed, digest of a column) -> sums `[draws]` of its resamples."""
+
+
+def _sums(columns: np.ndarray, draws: int, seed: int) -> np.ndarray:
+    """Sums `[draws, columns]` of resamples of `[queries, columns]`; a column that was summed before is not summed again."""
+    keys = [(draws, seed, hashlib.sha256(column.tobytes()).digest()) for column in columns.T]
+    if len(_summed) > COLUMNS:
+        _summed.clear()
+    if new := {key: place for place, key in enumerate(keys) if key not in _summed}:
+        chosen = np.ascontiguousarray(columns[:, [*new.values()]])
+        parts = [_times(counts, chosen) for _, counts in _drawn(_resamples, draws, len(columns), seed)]
+        _summed.update(zip(new, np.ascontiguousarray(np.concatenate(parts).T), strict=True))
+    return np.stack([_summed[key] for key in keys], axis=1)
 
 
 def _drawn(draw: Draw, draws: int, queries: int, seed: int) -> Iterable[tuple[slice, np.ndarray]]:
@@ -326,10 +341,16 @@ def _parts(draw: Draw, draws: int, queries: int, seed: int, size: int) -> Iterat
         yield slice(start, stop), draw(rng, stop - start, queries)
 
 
+def draw_beforehand(queries: int, draws: int = DRAWS, seed: int = 0) -> None:
+    """Draw now what intervals and tests on so many queries will use; nothing where it is not worth keeping."""
+    _drawn(_resamples, draws, queries, seed)
+    _drawn(_signs, draws, queries, seed)
+
+
 def _times(drawn: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """`drawn @ columns` in float64, a few rows at a time: they are kept as bytes, and so few stay in a processor's cache."""
-    rows = range(0, len(drawn), 16)
-    return np.concatenate([drawn[row : row + 16].astype(np.float64) @ columns for row in rows])
+    few = max(1, IN_CACHE // drawn.shape[1])
+    return np.concatenate([drawn[row : row + few].astype(np.float64) @ columns for row in range(0, len(drawn), few)])
 
 
 def _resamples(rng: np.random.Generator, draws: int, queries: int) -> np.ndarray:

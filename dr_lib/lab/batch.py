@@ -40,7 +40,8 @@ from dr_lib.training import machine
 # Half of a small notebook's time is the import of torch and transformers. Under Linux one process imports them, and kernels are
 # forked from it. Where a fork of such a process is not safe (other systems; more threads than one, which may be running by
 # then, and a forked process would wait for them for ever) every kernel imports them by itself.
-IMPORTED = ["dr_lib.lab", "dr_lib.report", "matplotlib.pyplot", "papermill", "ipykernel.kernelapp"]
+IMPORTED = ["dr_lib.lab", "dr_lib.report", "matplotlib.pyplot", "papermill", "ipykernel.kernelapp", "ipykernel.debugger"]
+SEVERAL = 4  # notebooks from which on that process also prepares what nearly all of them would work out alike, in five seconds
 BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
 
 
@@ -78,12 +79,16 @@ def run_notebooks(
     inputs = inputs_digest(values, threads)
     started, states = time.perf_counter(), Counter()
     under_way: set[BaseProcess] = set()
-    forked = sys.platform == "linux" and threads == 1
-    context = forking(environment(threads)) if forked else multiprocessing.get_context("spawn")
+    unchanged = [notebook for notebook in notebooks if inputs and key_in(target / place_of(notebook)) == key_of(notebook, inputs)]
+    due = [notebook for notebook in notebooks if notebook not in unchanged]
+    for notebook in unchanged:
+        print(f"{place_of(notebook)}: unchanged")
+    forked = sys.platform == "linux" and threads == 1 and due
+    context = forking(environment(threads), len(due)) if forked else multiprocessing.get_context("spawn")
     workers = jobs or max(1, machine.allowed_cores() // threads)
-    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(notebooks), unit="notebook") as bar:
+    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(due), unit="notebook", disable=not due) as bar:
         options = values, environment(threads), target, inputs, context, under_way
-        runs = [pool.submit(run_notebook, notebook, *options) for notebook in notebooks]
+        runs = [pool.submit(run_notebook, notebook, *options) for notebook in due]
         try:
             for future in as_completed(runs):
                 state, line = future.result()
@@ -96,8 +101,7 @@ def run_notebooks(
                 process.terminate()
             raise
     total = spell_seconds(time.perf_counter() - started)
-    ran, unchanged = states["ran"], states["unchanged"]
-    print(f"{ran} of {len(notebooks)} notebooks ran in {total} ({unchanged} unchanged), results in {target}")
+    print(f"{states['ran']} of {len(notebooks)} notebooks ran in {total} ({len(unchanged)} unchanged), results in {target}")
     return 1 if states["failed"] else 0
 
 
@@ -152,14 +156,12 @@ def run_notebook(
     """Execute one notebook in processes of its own; its result appears under `target` only if all cells ran.
 
     Returns:
-        "ran", "unchanged" or "failed", and a line on it. An executed notebook holds the key of all that it depends on,
-        where that can neither get lost nor stay behind; of a failed one what was executed lies beside its log.
+        "ran" or "failed", and a line on it. An executed notebook holds the key of all that it depends on, where that can
+        neither get lost nor stay behind; of a failed one what was executed lies beside its log.
     """
     name = place_of(notebook)
     result, log = target / name, places.project_root() / "_build" / "logs" / name.with_suffix(".log")
-    key = json_digest([file_digest(notebook), inputs]) if inputs else None
-    if key and result.is_file() and read_json(result)["metadata"].get("execution_key") == key:
-        return "unchanged", f"{name}: unchanged"
+    key = key_of(notebook, inputs) if inputs else None
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="notebook-") as draft:
@@ -181,10 +183,10 @@ def run_notebook(
     return "ran", f"{name}: {seconds}"
 
 
-def forking(variables: Mapping[str, str]) -> Any:
-    """The context of processes that are forked from one that has `IMPORTED` in memory and these variables."""
+def forking(variables: Mapping[str, str], number: int = 1) -> Any:
+    """The context of so many processes, forked from one that has `IMPORTED` in memory and these variables."""
     context, before = multiprocessing.get_context("forkserver"), dict(os.environ)
-    context.set_forkserver_preload(IMPORTED)
+    context.set_forkserver_preload([*IMPORTED, *["dr_lib.lab.prepared"] * (number >= SEVERAL)])
     os.environ.update(variables)  # libraries read the number of their threads as they are imported
     forkserver.ensure_running()
     os.environ.clear()
@@ -290,6 +292,16 @@ def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
 
 SHOWN = ("book/papers", "book/records", "book/weights", "notebooks/scales")
 """What notebooks show or start from; records are of an older recipe where those of the scales have moved on."""
+
+
+def key_of(notebook: Path, inputs: str) -> str:
+    """The key of a notebook and of what else its result depends on."""
+    return json_digest([file_digest(notebook), inputs])
+
+
+def key_in(result: Path) -> str | None:
+    """The key that an executed notebook holds; None where there is none."""
+    return read_json(result)["metadata"].get("execution_key") if result.is_file() else None
 
 
 def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:

@@ -74,6 +74,7 @@ def test_interval_repeats_and_does_not_depend_on_parts(monkeypatch):
     whole = bootstrap_interval(values, draws=1000)
     assert whole == bootstrap_interval(values, draws=1000)
     monkeypatch.setattr(statistics, "AT_ONCE", 1010)
+    statistics._summed.clear()
     parts = bootstrap_interval(values, draws=1000)
     assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=1e-12)
 
@@ -82,6 +83,7 @@ def test_draws_that_are_kept_and_draws_that_are_not_are_the_same(monkeypatch):
     values = [differences(30, seed=s).reshape(3, 10) for s in range(2)]
 
     def drawn() -> tuple:
+        statistics._summed.clear()
         return bootstrap_intervals(values, draws=500), randomisation_tests(values, draws=500)
 
     monkeypatch.setattr(statistics, "AT_ONCE", 1010)  # five parts: only what is more than one is kept
@@ -93,10 +95,26 @@ def test_draws_that_are_kept_and_draws_that_are_not_are_the_same(monkeypatch):
     assert statistics._kept.cache_info().hits == hits + 2
 
 
+def test_sums_that_are_kept_are_those_of_resamples_summed_one_by_one(monkeypatch):
+    """Columns that come again in another order, beside others, scaled, or after the memory was emptied."""
+    monkeypatch.setattr(statistics, "COLUMNS", 12)
+    rng, known = np.random.default_rng(0), []
+    for trial in range(300):
+        queries, seed = (7, 40)[trial % 2], trial % 3
+        new = [rng.choice([-0.5, 0, 0.2, 1.0], queries) for _ in range(rng.integers(1, 4))]
+        old = [column for column in known if len(column) == queries and rng.random() < 0.3]
+        columns = rng.permutation(np.stack([*new, *old, 2 * new[0], new[0]], axis=1), axis=1)
+        known = [*known, *new][-20:]
+        counts = _resamples(np.random.default_rng(seed), 60, queries)
+        slow = (counts[:, :, None] * columns).sum(axis=1)
+        np.testing.assert_allclose(statistics._sums(columns, 60, seed), slow, rtol=0, atol=1e-12)
+
+
 def test_several_intervals_equal_single_ones():
     several = [differences(30, seed=s) for s in range(5)]
     together = bootstrap_intervals(several, draws=800)
     for own, interval in zip(several, together, strict=True):
+        statistics._summed.clear()
         alone = bootstrap_interval(own, draws=800)
         assert (interval.low, interval.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
 

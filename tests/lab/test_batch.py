@@ -155,7 +155,7 @@ def once(project, monkeypatch, capsys):
         (project / name).write_text(text)
     monkeypatch.chdir(project)
     monkeypatch.setattr(batch.multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Copy))
-    monkeypatch.setattr(batch, "forking", batch.multiprocessing.get_context)
+    monkeypatch.setattr(batch, "forking", lambda *_: batch.multiprocessing.get_context("forkserver"))
     write_notebook(project / "notebooks" / "one.ipynb", GOOD)
     assert run(project, capsys, "-p", "collection", "texts") == "ran"
     assert run(project, capsys, "-p", "collection", "texts") == "unchanged"

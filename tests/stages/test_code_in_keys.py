@@ -136,7 +136,7 @@ def keys_now(base: Path) -> dict[str, str]:
     """The keys that a fresh process would make of the files as they are."""
     from dr_lib import stages as module
 
-    module._names.cache_clear()
+    module.names_in.cache_clear()
     module._source.cache_clear()
     module.code_digest.cache_clear()
     return {name: one.key for name, one in stages(base).items()}
