@@ -125,9 +125,6 @@ def finish(root: Path) -> None:
         for path in unread:
             path.unlink()
     only_used_symbols(html)
-    for path in html.glob("book/records/**/*.json"):  # read by programs, whose checksums are of the content: 0.3 MB
-        record = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps(record, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
     for path in html.glob("_sources/**/*.ipynb"):  # to take along: the page shows what came out, 10 MB
         notebook = json.loads(path.read_text(encoding="utf-8"))
         for cell in notebook["cells"]:

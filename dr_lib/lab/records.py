@@ -24,7 +24,7 @@ from dr_lib import objectives, places
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Scores
 from dr_lib.evaluation.measures import compress, expand
-from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json, write_text
+from dr_lib.files import json_digest, read_json, read_sealed, sealed, write_json
 from dr_lib.lab.recipe import is_place
 from dr_lib.places import find_encoder
 from dr_lib.retrieval import Ranking
@@ -149,8 +149,7 @@ class Record(Settings):
                 write_json(book / "ids" / name, {"queries": self.scores["queries"]})
             content["scores"]["queries"] = name
             content = _differing(_in_parts(content, book / "parts"), path, apart)
-        facts = {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in sealed(content).items()}
-        write_text(path, "{\n" + ",\n".join(f'"{name}": {facts[name]}' for name in sorted(facts)) + "\n}\n")  # a line each
+        write_json(path, sealed(content), lines=True)
         return path
 
 

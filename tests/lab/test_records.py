@@ -95,7 +95,7 @@ def test_a_record_whose_curve_is_not_compressed_loads(tmp_path):
 
 def test_an_altered_record_is_refused(tmp_path):
     path = make_record().save(tmp_path)
-    path.write_text(path.read_text().replace('"MRR@10": 0.75', '"MRR@10": 0.95'))
+    path.write_text(path.read_text().replace('"MRR@10":0.75', '"MRR@10":0.95'))
     with pytest.raises(InputError, match=rf"{path.name}.*checksum"):
         load_record(path)
 
