@@ -65,7 +65,7 @@ class Palette(NamedTuple):
 
     def line(self, number: int) -> dict[str, str]:
         """Colour and dash of one of up to sixteen lines."""
-        return {"color": self.series[number % 8], "linestyle": "-" if number < 8 else "--"}
+        return {"color": self.series[number % 8], "linestyle": ("-", "--", ":", "-.")[number // 4 % 4]}
 
 
 SERIES = ("#0a5fb4", "#b3541e", "#1a7f4b", "#8250a8", "#9a6700", "#a3215f", "#4d5a66", "#0b7d86")
