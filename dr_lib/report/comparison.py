@@ -88,8 +88,8 @@ class Comparison:
             columns[f"paper{self._theirs}"] = _printed([self.paper.get(label) for label in shown])
         for name, runs in self._sources.items():
             means = measured.mean_intervals(runs, self.measure)
-            top = max(round(one.mean, 1) for one in means.values()) if best and len(means) > 1 else None
-            cells = map(means.get, shown)
+            cells = [means.get(label) for label in shown]
+            top = max(round(one.mean, 1) for one in cells if one) if best and cells.count(None) < len(cells) - 1 else None
             columns[name + self._ours] = [interval_cell(one, best=one is not None and round(one.mean, 1) == top) for one in cells]
             if name == "recorded":
                 columns["record"] = [_links(runs.get(label, ())) for label in shown]
