@@ -40,13 +40,16 @@ def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
 CODE_OR_TAG = re.compile(r"(<(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]+>)", re.DOTALL)
 
 
-UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats)\b)")
+UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|days|kB|MB|GB|TB|GiB|nats|seeds?)\b)")
+HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
+"""One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
 
 
 def unbroken(body: str) -> str:
-    """A page whose per cent signs and units stay in the line of their number; code stays as it is."""
+    """A page whose per cent signs and units stay in the line of their number, single letters in that of their word; code stays."""
     parts = CODE_OR_TAG.split(body)
-    return "".join(part if number % 2 else UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part)) for number, part in enumerate(parts))
+    parts[::2] = [HYPHEN.sub("\N{NON-BREAKING HYPHEN}", UNIT.sub("\N{NO-BREAK SPACE}", per_cent(part))) for part in parts[::2]]
+    return "".join(parts)
 
 
 def without_a_false_role(app: Sphinx, page: str, template: str, context: dict[str, object], tree: object) -> None:

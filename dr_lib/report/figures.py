@@ -34,8 +34,8 @@ FAMILIES = {
 }
 """Kinds of methods by their names in small letters; each has a colour of its own in figures that compare several."""
 PARTS = {"mkp": "masked keywords", "cmp": "complementary mask", "npr": "neighbouring passage"}
-PARTS |= {"dor": "questions", "gor": "continuations"}
-"""What a figure calls the parts of MASTER's loss."""
+PARTS |= {"dor": "questions", "gor": "continuations", "follows": "next sentence"}
+"""What a figure calls the parts of MASTER's loss, and of BERT's."""
 WIDTH = 5.4
 """Inches of every figure: its letters are as large as the text of a wide page, and shrunk to a phone's width still readable."""
 THOUSANDS = "{x:,.10g}"

@@ -281,7 +281,7 @@ def named(label: str) -> str:
     word, comma, rest = plain.partition(", ")
     rest = re.sub(r"(?<=by more on )\S+", lambda found: data_named(found[0]), OTHER_NAMES.get(rest, rest))  # one of several
     shown = joined + per_cent((NAMES | OTHER_NAMES).get(word, word) + comma + rest).replace(" -> ", " → ")
-    return re.sub(r"(?<=\bretriever) (?=\d)|(?<=\d) (?=steps\b)", "\N{NO-BREAK SPACE}", times(shown))
+    return re.sub(r"(?<=\bretriever) (?=\d)|(?<=\btemperature) (?=\d)|(?<=\d) (?=steps\b)", "\N{NO-BREAK SPACE}", times(shown))
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:

@@ -159,3 +159,6 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
     code = '<pre>5 % n</pre><i title="5 % x"></i><code>5 s</code>'
     assert unbroken(f"<p>95 % of</p>{code}") == f"<p>95\N{NO-BREAK SPACE}% of</p>{code}"
     assert unbroken("in 91 s, 3 of 2 min, 4 seconds") == "in 91\N{NO-BREAK SPACE}s, 3 of 2\N{NO-BREAK SPACE}min, 4 seconds"
+    assert unbroken("STS-B, R-precision, BSD-3-Clause, ant-1, e-mail").replace("\N{NON-BREAKING HYPHEN}", "~") == (
+        "STS~B, R~precision, BSD~3~Clause, ant-1, e-mail"
+    )
