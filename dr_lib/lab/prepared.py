@@ -18,9 +18,9 @@ from dr_lib.evaluation import statistics
 from dr_lib.lab.records import load_records, recorded_folder
 from dr_lib.stages import names_in
 
-for module in [name for name in sys.modules if name.startswith("dr_lib.")]:
-    names_in(module)
-with suppress(InputError):  # a record that cannot be read is for the page to tell that shows it
+with suppress(InputError):  # what cannot be read is for the page to tell that reads it
+    for module in [name for name in sys.modules if name.startswith("dr_lib.")]:
+        names_in(module)
     records = [record for scale in ("laptop", "gpu") for record in load_records(recorded_folder(scale))]
     for queries, _ in Counter(len(record.query_ids) for record in records).most_common(1):
         statistics.draw_beforehand(queries)

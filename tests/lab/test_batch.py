@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +80,31 @@ def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys
     assert main(["batch", "--scale", "smoke", "--jobs", "1", "--threads", "2"]) == 0
     cells = read_json(project / "_build" / "executed" / "a.ipynb")["cells"]
     assert [out["text"] for cell in cells for out in cell.get("outputs", [])] in (["False 700\n"], [["False 700\n"]])
+
+
+PREPARED = """
+import sys
+from pathlib import Path
+from dr_lib import places
+if sys.argv[1:]:
+    places.project_root = lambda: Path(sys.argv[1])
+import dr_lib.lab.prepared
+from dr_lib.evaluation import statistics
+from dr_lib.lab import records
+from dr_lib.stages import names_in
+print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize > 100, statistics._kept.cache_info().currsize)
+"""
+
+
+def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_path):
+    """The process that prepares it would take all kernels with it; each page tells of what it cannot read."""
+    (tmp_path / "book" / "records" / "laptop").mkdir(parents=True)
+    (tmp_path / "book" / "records" / "laptop" / "broken_seed0_00000000.json").write_text("{")
+    printed = []
+    for root in ([], [str(tmp_path)]):
+        done = subprocess.run([sys.executable, "-c", PREPARED, *root], capture_output=True, text=True, check=True)
+        printed.append(done.stdout.split())
+    assert printed == [["True", "True", "2"], ["True", "False", "0"]]
 
 
 def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
