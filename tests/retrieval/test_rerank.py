@@ -1,5 +1,6 @@
 """Re-ranking: right scores for right pairs, the new order, the untouched tail, and the scores of a teacher."""
 
+import copy
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -93,14 +94,21 @@ def test_each_pair_gets_its_own_score_whatever_the_batch(stores, encoder):
     assert found.dtype == np.float32
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_the_scores_of_a_cpu_however_many_batches_wait(stores, encoder):
-    rng = np.random.default_rng(0)
-    pairs = encoder.crossing(*stores), rng.integers(0, 5, 50_000), rng.integers(0, 40, 50_000)
-    expected = score_pairs(encoder, *pairs, precision="fp32", progress=False)
-    on_gpu = score_pairs(encoder.cuda(), *pairs, precision="fp32", progress=False)
-    encoder.cpu()
-    np.testing.assert_allclose(on_gpu, expected, atol=1e-4)
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+
+
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 0.3)])
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_every_device_and_precision_gives_the_same_scores_however_many_batches_wait(device, precision, within, stores, encoder):
+    encoder, rng, pairs = copy.deepcopy(encoder), np.random.default_rng(0), 50_000 if device == "cuda" else 500
+    with torch.no_grad():  # as far from each other as those of a trained one, not of a fresh one
+        for weight in encoder.parameters():
+            weight.mul_(6 if weight.ndim == 2 else 1)
+    pairs = encoder.crossing(*stores), rng.integers(0, 5, pairs), rng.integers(0, 40, pairs)
+    expected = score_pairs(encoder, *pairs, precision="fp32", tokens_per_batch=4_096, progress=False)
+    found = score_pairs(encoder.to(device), *pairs, precision=precision, tokens_per_batch=131_072, progress=False)
+    np.testing.assert_allclose(found, expected, atol=within * expected.std(), rtol=0)
+    assert np.corrcoef(found, expected)[0, 1] > 0.99
 
 
 def test_many_pairs_are_taken_in_parts(stores, encoder, monkeypatch):

@@ -10,6 +10,7 @@ from torch.nn import functional
 from dr_lib.materials.pairs import Context, PairRow, store_pairs
 from dr_lib.models import CrossEncoder, save_masked_lm
 from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens.layout import to_device
 from dr_lib.training import CrossEncoderTraining, Examples, Reranker, RetrievalBatches, TrainSettings, reranker, train
 from dr_lib.training.batches import PairBatches
 from dr_lib.training.reranker import dialogue_cross_encoder, positives_first
@@ -135,6 +136,20 @@ class Overlap(nn.Module):
         same = batch.input_ids[:, :, None] == batch.input_ids[:, None, :]
         shared = (same & first[:, :, None] & ~first[:, None, :] & ~batch.special[:, None, :]).any(2).sum(1)
         return self.slope * shared / first.sum(1) + self.level
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("loss", ["listwise", "pointwise"])
+def test_a_gpu_gives_the_loss_and_the_gradient_of_a_cpu(loss, batches, encoder):
+    found = []
+    for device in ("cpu", "cuda"):
+        module = Reranker(encoder().to(device), EIGHT, loss)
+        value = module(to_device(batches.batch(0), device), torch.Generator(device))["loss"]
+        value.backward()
+        found.append((value.item(), torch.cat([w.grad.flatten() for w in module.parameters() if w.grad is not None]).cpu()))
+    (expected, slopes), (own, others) = found
+    assert own == pytest.approx(expected, rel=1e-4)
+    torch.testing.assert_close(others, slopes, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
