@@ -124,12 +124,15 @@ class NegativesSettings(Settings):
         answers: "drop" leaves out passages that contain an accepted answer (DPR, open-domain questions), "positive" makes
             them positives besides (SimLM's NQ scripts); "keep" does neither. The ranking is no deeper for it: where fewer
             than `depth` are left, random passages, in which no answers are looked for, fill the list.
+        held_out: "drop" leaves out passages that answer queries of other splits and none of the training's. In training
+            they are never right, and a re-ranker learns to recognise them.
     """
 
     depth: int = Field(default=200, gt=0)
     random_negatives: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
     answers: Literal["keep", "drop", "positive"] = "keep"
+    held_out: Literal["drop"] | None = None
 
 
 class MiningSettings(NegativesSettings):

@@ -28,6 +28,7 @@ def mine_negatives(
     keep: int | None = None,
     random_negatives: int = 10,
     seed: int = 0,
+    among: np.ndarray | None = None,
 ) -> np.ndarray:
     """Draw the list of negatives of each query.
 
@@ -40,6 +41,7 @@ def mine_negatives(
         random_negatives: random passages added (SimLM: 10), more where the ranking is shorter than `keep`; never
             one of the ranking or a positive.
         seed: of all draws.
+        among: `[rows]` the passages that may be negatives, ascending; None for all of the collection.
 
     Returns:
         `[queries, keep + random_negatives]` int32, distinct rows in random order. Where the collection has no
@@ -52,12 +54,16 @@ def mine_negatives(
         ((1, 3), True, False)
     """
     keep = depth if keep is None else keep
+    among = np.arange(passages) if among is None else among
+    numbers = np.full(passages + 1, -1, np.int64)  # among those that may be drawn; of -1 too
+    numbers[among] = np.arange(len(among))
+    positives = [own[own >= 0] for own in (numbers[rows] for rows in positives)]
     out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
         part = slice(start, start + QUERIES_AT_ONCE)
-        ranked = np.asarray(ranking.rows[part]).astype(np.int64)
-        out[part] = _draw(ranked, positives[part], passages, depth, keep, out.shape[1], [seed, start])
-    return out
+        ranked = numbers[np.asarray(ranking.rows[part])]
+        out[part] = _draw(ranked, positives[part], len(among), depth, keep, out.shape[1], [seed, start])
+    return np.append(among, -1).astype(np.int32)[out]
 
 
 def _draw(
@@ -129,6 +135,17 @@ def _fill_with_random(drawn: np.ndarray, taken: np.ndarray, passages: int, rng: 
         taken = _distinct(np.concatenate([taken, keys]))
 
 
+def not_held_out(collection: Collection) -> np.ndarray:
+    """Rows, ascending, of the passages that answer a training query, or no query of any split.
+
+    The others are positives in an evaluation and can only be negatives in training. Where each passage is judged, as in SQuAD,
+    a scorer that reads query and passage together learns to recognise them, and puts them last (`ideas/negatives`).
+    """
+    held = [rows for split in collection.splits if split != "train" for rows in collection.relevant_rows(split)]
+    asked = np.concatenate([np.empty(0, np.int64), *collection.relevant_rows("train")])
+    return np.setdiff1d(np.arange(len(collection.passages)), np.setdiff1d(np.concatenate([asked[:0], *held]), asked))
+
+
 @stage()
 def negatives(
     folder: Path,
@@ -140,6 +157,7 @@ def negatives(
     random_negatives: int,
     seed: int,
     answers: Literal["keep", "drop", "positive"] = "keep",
+    held_out: Literal["drop"] | None = None,
     keep: int | None = None,
 ) -> None:
     """`negatives.npy`: `[train queries, negatives]` int32, drawn from a ranking of the training queries; -1 for none.
@@ -152,6 +170,7 @@ def negatives(
         depth, random_negatives, seed, keep: as in `mine_negatives`.
         answers: "drop" leaves out passages that hold an accepted answer; "positive" makes those among the first `depth`
             positives besides (SimLM's rule for NQ): `positives.npy` `[pairs, 2]`, rows of queries and passages.
+        held_out: "drop" leaves out passages that answer queries of other splits and none of the training's.
     """
     ranking = Ranking.open(run / "ranking")
     positives = collection.relevant_rows("train")
@@ -165,6 +184,7 @@ def negatives(
             np.save(folder / "positives.npy", np.stack([owners, np.concatenate(new)], axis=1).astype(np.int32))
         positives = [np.union1d(*both).astype(np.int64) for both in zip(positives, holding, strict=True)]
     options = {"depth": depth, "keep": keep, "random_negatives": random_negatives, "seed": seed}
+    options |= {"among": not_held_out(collection)} if held_out == "drop" else {}
     drawn = mine_negatives(ranking, positives, passages=len(collection.passages), **options)
     if also:
         further = np.load(also / "negatives.npy")

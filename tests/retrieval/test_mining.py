@@ -62,13 +62,16 @@ def test_lists_hold_what_the_rules_allow_over_random_rankings():
         relevant = [np.sort(rng.permutation(passages)[: rng.integers(0, 6)]) for _ in range(queries)]
         depth, extra = int(rng.integers(1, 50)), int(rng.integers(0, 12))
         keep = int(rng.integers(0, depth + 1)) if rng.random() < 0.5 else None
-        drawn = mine_negatives(made, relevant, passages=passages, depth=depth, keep=keep, random_negatives=extra, seed=seed)
+        among = np.flatnonzero(rng.random(passages) < 0.7) if seed % 3 == 0 else None
+        allowed = set(range(passages) if among is None else among.tolist())
+        options = {"depth": depth, "keep": keep, "random_negatives": extra, "seed": seed, "among": among}
+        drawn = mine_negatives(made, relevant, passages=passages, **options)
         wanted = depth if keep is None else keep
         assert drawn.shape == (queries, wanted + extra) and drawn.dtype == np.int32
         for line, ranked, positive in zip(drawn.tolist(), rows.tolist(), relevant, strict=True):
             filled = [row for row in line if row >= 0]
-            hard = [row for row in ranked if row >= 0 and row not in positive][:depth]
-            free = set(range(passages)) - set(ranked) - set(positive.tolist())
+            hard = [row for row in ranked if row in allowed and row not in positive][:depth]
+            free = allowed - set(ranked) - set(positive.tolist())
             assert line == filled + [-1] * (len(line) - len(filled))
             assert len(set(filled)) == len(filled)
             assert set(filled) <= set(hard) | free
@@ -95,6 +98,20 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
     for line, own, listed in zip(np.load(tmp_path / "negatives.npy"), relevant, further, strict=True):
         first = set(line[:width].tolist())
         assert line[width:].tolist() == [-1 if row in first or row in own else row for row in listed.tolist()]
+
+
+def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_asked_for(tmp_path):
+    """Passage 1 answers a training query too, 4 none at all; 2 and 3 could only ever be wrong ones."""
+    right = {"train": [[0], [1]], "dev": [[1], [2]], "test": [[3, 0]]}
+    rows_of = {split: [np.array(rows) for rows in queries] for split, queries in right.items()}
+    collection = SimpleNamespace(passages=range(6), splits=tuple(right), relevant_rows=rows_of.get)
+    Ranking(["a", "b"], np.array([[3, 1, 2, 0], [2, 3, 4, 1]]), np.array([[4.0, 3, 2, 1]] * 2)).save(tmp_path / "ranking")
+    drawn = {}
+    for rule in (None, "drop"):
+        negatives.body(tmp_path, tmp_path, collection, depth=2, random_negatives=1, seed=0, held_out=rule)
+        drawn[rule] = [set(line) for line in np.load(tmp_path / "negatives.npy").tolist()]
+    assert [3 in line for line in drawn[None]] == [True, True]
+    assert [len(line) for line in drawn["drop"]] == [3, 3] and drawn["drop"][0] == {1, 4, 5} and drawn["drop"][1] == {4, 0, 5}
 
 
 @pytest.mark.parametrize("rule", ["keep", "drop", "positive"])
