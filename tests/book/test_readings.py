@@ -21,6 +21,7 @@ SAID = {
             for row in ("SimLM / + mined negatives", "SimLM / BM25 negatives", "SimLM / + distillation", "Cross-encoder re-ranker")
         ]
     ],
+    "simlm/table05_rerankers": [[f"simlm/table05; {row}; MRR@10" for row in ("retriever 2", "BERT-base", "ELECTRA-base", "SimLM")]],
     "simlm/table08_replace_rates": [
         [f"simlm/table08; {row}; MRR@10" for row in ("30% / 100%", "15% / 30%", between, lowest, "masked LM", "no pre-training")]
         for between in ("30% / 50%", "40% / 60%")
