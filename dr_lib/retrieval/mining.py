@@ -54,10 +54,10 @@ def mine_negatives(
         ((1, 3), True, False)
     """
     keep = depth if keep is None else keep
-    among = np.arange(passages) if among is None else among
+    among, all_of_it = (np.arange(passages), True) if among is None else (among, False)
     numbers = np.full(passages + 1, -1, np.int64)  # among those that may be drawn; of -1 too
     numbers[among] = np.arange(len(among))
-    positives = [own[own >= 0] for own in (numbers[rows] for rows in positives)]
+    positives = positives if all_of_it else [own[own >= 0] for own in (numbers[rows] for rows in positives)]
     out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
         part = slice(start, start + QUERIES_AT_ONCE)
