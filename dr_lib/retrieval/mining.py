@@ -54,29 +54,36 @@ def mine_negatives(
         ((1, 3), True, False)
     """
     keep = depth if keep is None else keep
-    among, all_of_it = (np.arange(passages), True) if among is None else (among, False)
+    among = np.arange(passages) if among is None else among
     numbers = np.full(passages + 1, -1, np.int64)  # among those that may be drawn; of -1 too
     numbers[among] = np.arange(len(among))
-    positives = positives if all_of_it else [own[own >= 0] for own in (numbers[rows] for rows in positives)]
     out = np.full((len(ranking), keep + random_negatives), -1, np.int32)
     for start in range(0, len(ranking), QUERIES_AT_ONCE):
         part = slice(start, start + QUERIES_AT_ONCE)
         ranked = numbers[np.asarray(ranking.rows[part])]
-        out[part] = _draw(ranked, positives[part], len(among), depth, keep, out.shape[1], [seed, start])
+        out[part] = _draw(ranked, positives[part], numbers, len(among), depth, keep, out.shape[1], [seed, start])
     return np.append(among, -1).astype(np.int32)[out]
 
 
 def _draw(
-    ranked: np.ndarray, positives: Sequence[np.ndarray], passages: int, depth: int, keep: int, width: int, seed: list
+    ranked: np.ndarray,
+    positives: Sequence[np.ndarray],
+    numbers: np.ndarray,
+    passages: int,
+    depth: int,
+    keep: int,
+    width: int,
+    seed: list,
 ) -> np.ndarray:
-    """The lists `[queries, width]` of some queries.
+    """The lists `[queries, width]` of some queries, in the `numbers` of the passages that may be drawn; positives have their rows.
 
     A pair of query and passage is one whole number, query * passages + row: what belongs to whom is then a matter of
     sorted numbers, for all queries at once.
     """
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(len(positives)), [len(rows) for rows in positives])
-    positive_keys = np.sort(owners * passages + np.concatenate([np.empty(0, np.int64), *positives]).astype(np.int64))
+    right = numbers[np.concatenate([np.empty(0, np.int64), *positives]).astype(np.int64)]
+    positive_keys = np.sort((owners * passages + right)[right >= 0])
     ranked_keys = np.arange(len(ranked))[:, None] * passages + ranked
     usable = (ranked >= 0) & ~_among(ranked_keys, positive_keys)
     first = np.argsort(~usable, axis=1, kind="stable")[:, :depth]  # usable ones first, in the order of the ranking
@@ -141,9 +148,10 @@ def not_held_out(collection: Collection) -> np.ndarray:
     The others are positives in an evaluation and can only be negatives in training. Where each passage is judged, as in SQuAD,
     a scorer that reads query and passage together learns to recognise them, and puts them last (`ideas/negatives`).
     """
-    held = [rows for split in collection.splits if split != "train" for rows in collection.relevant_rows(split)]
-    asked = np.concatenate([np.empty(0, np.int64), *collection.relevant_rows("train")])
-    return np.setdiff1d(np.arange(len(collection.passages)), np.setdiff1d(np.concatenate([asked[:0], *held]), asked))
+    allowed = np.ones(len(collection.passages), bool)
+    for split in sorted(collection.splits, key="train".__eq__):  # the training's word is the last
+        allowed[np.concatenate([np.empty(0, np.int64), *collection.relevant_rows(split)])] = split == "train"
+    return np.flatnonzero(allowed)
 
 
 @stage()
